@@ -28,7 +28,6 @@ COMPILED = (
     "limits",
     "link",
     "outgoing",
-    "serial",
     "session",
 )
 """The modules of the engine that mypyc can compile; the others declare types, and little of them runs per message."""

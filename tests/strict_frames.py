@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.fast_path import Chunk
 
 FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 COUNTED = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
@@ -256,10 +257,11 @@ def strictly_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[StrictReader
     readers: list[StrictReader] = []
     mine: dict[int, tuple[Connection, StrictReader]] = {}
     errors: list[NotStrictError] = []
-    send: Callable[[Connection], bytes] = Connection.data_to_send
+    send: Callable[[Connection], list[Chunk]] = Connection.pieces_to_send
 
-    def data_to_send(self: Connection) -> bytes:
-        data = send(self)
+    def pieces_to_send(self: Connection) -> list[Chunk]:
+        pieces = send(self)
+        data = b"".join(pieces)
         if data and self.role is ConnectionRole.SERVER and not errors:
             if id(self) not in mine:
                 mine[id(self)] = self, StrictReader()
@@ -268,9 +270,9 @@ def strictly_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[StrictReader
                 mine[id(self)][1].feed(data)
             except NotStrictError as error:
                 errors.append(error)
-        return data
+        return pieces
 
-    monkeypatch.setattr(Connection, "data_to_send", data_to_send)
+    monkeypatch.setattr(Connection, "pieces_to_send", pieces_to_send)
     yield readers
     if errors:
         raise errors[0]

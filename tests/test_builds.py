@@ -27,7 +27,7 @@ def compiled_modules() -> tuple[str, ...]:
 
 @pytest.mark.spec("R-110", "R-111")
 @pytest.mark.parametrize("name", compiled_modules())
-def test_each_module_of_the_engine_is_of_the_build_that_the_version_names(name):
+def test_each_engine_module_belongs_to_the_build_named_by_the_version(name):
     module = import_module(f"sbpair.pair.amqp.{name}")
 
     is_compiled = str(module.__file__).endswith(EXTENSIONS)
@@ -35,7 +35,7 @@ def test_each_module_of_the_engine_is_of_the_build_that_the_version_names(name):
 
 
 @pytest.mark.spec("R-110")
-def test_building_without_the_request_needs_neither_mypy_nor_a_compiler():
+def test_a_plain_build_needs_neither_mypy_nor_a_compiler():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
     assert project["build-system"]["requires"] == ["hatchling>=1.25"]

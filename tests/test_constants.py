@@ -26,7 +26,7 @@ def numbers(tree: ast.Module) -> Iterator[tuple[str, str]]:
                         yield name.id.strip("_"), text
 
 
-def test_a_number_of_the_consumers_has_one_home() -> None:
+def test_each_number_of_the_consumers_is_defined_once() -> None:
     homes = defaultdict[tuple[str, str], list[str]](list)
     for room in ROOMS:
         for path in sorted((PACKAGE / room).rglob("*.py")):

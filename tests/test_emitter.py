@@ -36,7 +36,7 @@ def test_a_callback_that_fails_is_logged_and_affects_no_other(
     assert "a bug of the application" in caplog.text
 
 
-def test_a_callback_that_was_removed_is_not_called_and_can_be_removed_again() -> None:
+def test_a_removed_callback_is_not_called_and_may_be_removed_again() -> None:
     seen: list[ProcessorEvent] = []
     emitter = Emitter[ProcessorEvent](logger, LINES)
     remove = emitter.subscribe(seen.append)
@@ -60,7 +60,7 @@ def test_an_event_is_logged_at_its_level_with_its_fields(caplog: pytest.LogCaptu
 def levels_of(caplog: pytest.LogCaptureFixture, *events: EntityMissing) -> list[int]:
     caplog.set_level(logging.DEBUG, logger.name)
     caplog.clear()
-    lines = {EntityMissing: LogLine(logging.WARNING, "{path} is missing on the {side}", repeats="path")}
+    lines = {EntityMissing: LogLine(logging.WARNING, "{path} is missing on the {side}", repeats="path side")}
     emitter = Emitter[ProcessorEvent](logger, lines)
     for event in events:
         emitter.emit(event)
@@ -71,7 +71,7 @@ WARNING, DEBUG = logging.WARNING, logging.DEBUG
 
 
 @pytest.mark.spec("R-126")
-def test_what_each_retry_repeats_is_a_warning_once_and_then_at_growing_intervals(
+def test_a_warning_repeated_by_retries_is_logged_once_and_then_at_growing_intervals(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     every_half_minute = [EntityMissing(30.0 * number, "orders", "primary") for number in range(61)]
@@ -82,7 +82,7 @@ def test_what_each_retry_repeats_is_a_warning_once_and_then_at_growing_intervals
 
 
 @pytest.mark.spec("R-126")
-def test_what_has_changed_or_comes_after_a_pause_is_a_warning_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_or_late_repetition_is_a_warning_again(caplog: pytest.LogCaptureFixture) -> None:
     changed = [EntityMissing(at, "orders", side) for at, side in ((0.0, "primary"), (1.0, "secondary"))]
     assert levels_of(caplog, *changed) == [WARNING, WARNING]
     tracked = [EntityMissing(at, "orders", f"primary TrackingId:{at}, Timestamp:1") for at in (0.0, 1.0)]
@@ -94,6 +94,6 @@ def test_what_has_changed_or_comes_after_a_pause_is_a_warning_again(caplog: pyte
 
 
 @pytest.mark.spec("R-126")
-def test_only_so_many_subjects_are_remembered(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_remembered_subjects_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     many = [EntityMissing(0.0, f"q{number}", "primary") for number in range(MAX_SUBJECTS + 1)]
     assert levels_of(caplog, *many, many[-1], many[0])[-2:] == [DEBUG, WARNING]

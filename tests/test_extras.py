@@ -80,7 +80,7 @@ def test_a_program_sends_parks_and_processes_without_any_extra(tmp_path: Path) -
         ("from sbpair.pair.cli import main; main(['demo'])", "sbpair: the command sbpair needs click", "cli"),
     ],
 )
-def test_what_needs_an_extra_says_which_line_installs_it(
+def test_a_missing_extra_is_reported_with_the_line_that_installs_it(
     tmp_path: Path, program: str, said: str, extra: str
 ) -> None:
     done = run(program, folder=tmp_path)
@@ -112,7 +112,7 @@ def test_what_needs_an_extra_says_which_line_installs_it(
         ),
     ],
 )
-def test_the_line_installs_from_where_this_installation_came(
+def test_an_extra_is_installed_from_the_source_of_this_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str | None, line: str
 ) -> None:
     made = tmp_path / "sbpair-0.1.0.dist-info"
@@ -126,21 +126,21 @@ def test_the_line_installs_from_where_this_installation_came(
 
 
 @pytest.mark.spec("X-28")
-def test_a_source_tree_that_is_not_installed_is_installed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_uninstalled_source_tree_is_installed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
 
     assert install_line("cli") == "pip install 'sbpair[cli]'"
 
 
-def test_every_extra_that_a_user_may_want_is_known_by_its_packages() -> None:
+def test_every_extra_is_known_by_its_packages() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     beside = {"test", "connect", "jdk"}
 
     assert set(PACKAGES) == project["optional-dependencies"].keys() - beside
-    assert len(project["dependencies"]) == 3
+    assert len(project["dependencies"]) == 4
 
 
-def test_the_version_names_the_extras_that_are_installed() -> None:
+def test_the_version_names_the_installed_extras() -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "sbpair", "--version"], capture_output=True, text=True, check=True
     )

@@ -22,7 +22,7 @@ class Forkable:
 
 
 @pytest.mark.spec("R-101")
-def test_two_threads_that_fork_at_once_fork_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_forks_of_two_threads_run_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     client, order = Forkable(), []
     monkeypatch.setattr(fork, "_alive", {client})
     fork._before()
@@ -42,7 +42,7 @@ def test_two_threads_that_fork_at_once_fork_one_after_the_other(monkeypatch: pyt
 
 
 @pytest.mark.spec("R-105")
-def test_a_client_that_another_thread_creates_during_a_fork_is_added_after_it(
+def test_a_client_created_by_another_thread_during_a_fork_is_added_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     alive: set[object] = set()

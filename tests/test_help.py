@@ -52,12 +52,12 @@ def _in_class(node: ast.stmt) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_public_docstring_cites_the_id_of_a_requirement(name: str) -> None:
+def test_no_public_docstring_cites_a_requirement_id(name: str) -> None:
     texts = list(docstrings(found(name)))
     assert [each for text in texts for each in ID.findall(text) if each not in NO_IDS] == []
 
 
-def test_there_are_public_names_and_their_members_are_read() -> None:
+def test_the_public_names_and_their_members_are_found() -> None:
     from sbpair import PairedNamespaceOptions
 
     assert len(NAMES) > 150

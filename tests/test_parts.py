@@ -22,7 +22,7 @@ def imported(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "part", [pytest.param(part, marks=wanting("pyspark") if part == "data" else ()) for part in PARTS]
 )
-def test_a_part_is_imported_without_those_that_it_does_not_import(part: str, tmp_path: Path) -> None:
+def test_a_part_is_importable_without_the_parts_it_does_not_import(part: str, tmp_path: Path) -> None:
     alone.write(part, tmp_path)
 
     done = imported(tmp_path, (tmp_path / "import_all.py").read_text("utf-8"))

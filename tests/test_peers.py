@@ -23,7 +23,7 @@ def no_peers(tmp_path, monkeypatch):
     monkeypatch.setenv(PEERS, str(tmp_path / "peers"))
 
 
-def test_a_peer_that_is_not_installed_is_skipped_with_the_command_that_installs_it(capsys):
+def test_a_missing_peer_is_skipped_with_the_installing_command(capsys):
     with others() as peers:
         assert peers == []
     printed = capsys.readouterr().out.splitlines()
@@ -39,7 +39,7 @@ def test_a_peer_that_does_not_start_is_skipped_with_the_reason(tmp_path, capsys)
     assert "# without artemis: [Errno 2] No such file or directory" in capsys.readouterr().out
 
 
-def test_a_server_that_ends_before_it_listens_is_an_error_with_what_it_printed(tmp_path):
+def test_a_server_that_ends_before_it_listens_is_an_error_with_its_output(tmp_path):
     server = ServerProcess([sys.executable, "-c", "print('no disk')"], tmp_path)
     try:
         with pytest.raises(OSError, match="it does not start: no disk"):
@@ -70,7 +70,7 @@ def is_running(group: int) -> bool:
     return bool(found.stdout)
 
 
-def test_a_benchmark_that_is_terminated_closes_what_it_opened():
+def test_a_terminated_benchmark_closes_its_resources():
     program = """
 import time
 from tests.trials.bench.report import settings
@@ -91,31 +91,29 @@ finally:
     assert process.returncode == 128 + signal.SIGTERM
 
 
-def test_an_installation_that_fails_is_told_with_its_remedy_and_leaves_nothing_behind(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_failed_installation_is_reported_with_a_remedy_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", "")
     assert install_peers.install("broker-j", tmp_path, install_peers.MIRROR) is False
     assert "mvn is not installed: apt-get install maven default-jdk-headless" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_peer_that_is_installed_is_left_as_it_is(tmp_path, monkeypatch):
+def test_an_installed_peer_is_left_unchanged(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     (tmp_path / "artemis").mkdir()
     assert install_peers.install("artemis", tmp_path, install_peers.MIRROR) is True
 
 
-def test_an_aim_without_a_figure_of_all_three_brokers_is_not_measured():
+def test_an_aim_without_a_figure_for_each_of_the_three_brokers_is_not_measured():
     aim = next(aim for aim in AIMS if aim.figure.name == "broker.enqueue.over_best")
     assert aim.figure.find([{"name": "broker.enqueue.over_best", "brokers": 1, "median": 9.0}]) is None
 
 
-def test_no_two_aims_have_the_same_words_or_the_same_figure():
+def test_no_two_aims_share_words_or_figure():
     assert len({aim.what for aim in AIMS}) == len({aim.figure for aim in AIMS}) == len(AIMS)
 
 
-def test_the_reason_of_an_aim_that_does_not_hold_has_the_figures():
+def test_the_reason_of_a_missed_aim_has_the_figures():
     aim = Aim("enqueue", of("ratio"), AT_LEAST, 5, "{0} µs: at most {rate0}", (of("cpu", peer="sbpair"),))
     figures = [{"name": "ratio", "median": 4}, {"name": "cpu", "peer": "sbpair", "median": 8.0}]
     assert not aim.holds(4)

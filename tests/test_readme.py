@@ -44,7 +44,7 @@ def pasted(texts: list[str], folder: Path, *shell: str) -> subprocess.CompletedP
 
 @pytest.mark.long  # CI does this for each change, with the real ones
 @pytest.mark.spec("R-120")
-def test_the_blocks_pasted_one_after_the_other_run_and_end(tmp_path: Path) -> None:
+def test_the_blocks_run_when_pasted_one_after_another(tmp_path: Path) -> None:
     run = pasted(blocks(ROOT / "README.md"), tmp_path)
 
     assert run.returncode == 0, run.stdout + run.stderr
@@ -56,7 +56,7 @@ def test_the_blocks_pasted_one_after_the_other_run_and_end(tmp_path: Path) -> No
 
 
 @pytest.mark.spec("R-120")
-def test_ci_pastes_every_block_of_the_page() -> None:
+def test_ci_runs_every_block_of_the_page() -> None:
     commands = (ROOT / ".ci" / "run").read_text("utf-8")
     (reader,) = re.findall(r"^readme_blocks\(\) \{\n.*?^\}$", commands, re.MULTILINE | re.DOTALL)
     script = f"{reader}\nreadme_blocks"
@@ -89,7 +89,7 @@ def test_the_block_that_starts_a_broker_ends(tmp_path: Path, page: Path, broker:
 
 
 @pytest.mark.spec("R-120")
-def test_a_taken_port_is_said_in_a_clear_sentence_and_the_block_ends(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_in_a_sentence_and_the_block_ends(tmp_path: Path) -> None:
     made = "python3 -m venv .venv && . .venv/bin/activate"
     block = starting_a_broker(DOCS / "how-to" / "use-the-broker.md")
     with closing(socket.create_server(("127.0.0.1", 0))) as holder:  # another may come and go on 5672

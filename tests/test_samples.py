@@ -40,7 +40,7 @@ def test_there_are_samples() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(PATIENCE + 10)
 @pytest.mark.parametrize("sample", [_marked(file) for file in SAMPLES])
-def test_a_sample_runs_and_ends_well(
+def test_a_sample_runs_and_exits_with_0(
     sample: Path, tmp_path: Path, warm: Warm | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -58,9 +58,7 @@ def test_a_sample_runs_and_ends_well(
 @pytest.mark.parametrize(
     "sample", [file for file in SAMPLES if file.stem.startswith("spark")], ids=lambda file: file.stem
 )
-def test_a_sample_of_spark_that_cannot_run_fails_and_says_what_to_install(
-    sample: Path, tmp_path: Path
-) -> None:
+def test_a_spark_sample_without_its_requirements_says_what_to_install(sample: Path, tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text(
         "raise ModuleNotFoundError('No module named pyspark', name='pyspark')\n"
     )
@@ -77,7 +75,7 @@ def test_a_sample_of_spark_that_cannot_run_fails_and_says_what_to_install(
 @pytest.mark.spark
 @pytest.mark.spec("R-81")
 @pytest.mark.timeout(PATIENCE + 10)
-def test_the_sample_of_spark_shows_the_rows_that_it_wrote(tmp_path: Path) -> None:
+def test_the_spark_sample_shows_the_rows_it_wrote(tmp_path: Path) -> None:
     program = [sys.executable, str(FILES[0].parent / "spark_messages.py")]
     done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
 

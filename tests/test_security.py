@@ -53,7 +53,7 @@ def test_no_file_of_the_repository_holds_a_key_or_a_token() -> None:
 
 
 @pytest.mark.spec("S-19")
-def test_a_key_a_token_and_a_private_key_would_be_found() -> None:
+def test_a_committed_key_token_or_private_key_would_be_found() -> None:
     key = "A" * 43 + "="
     for text in (
         f"SharedAccessKeyName=Root;SharedAccessKey={key}",
@@ -64,7 +64,7 @@ def test_a_key_a_token_and_a_private_key_would_be_found() -> None:
 
 
 @pytest.mark.spec("S-19")
-def test_every_library_that_a_user_installs_has_a_least_version_and_the_sdk_a_last_one() -> None:
+def test_every_installed_library_has_a_minimum_version_and_the_sdk_a_maximum() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     needed = [
         *project["dependencies"],
@@ -80,7 +80,7 @@ def test_every_library_that_a_user_installs_has_a_least_version_and_the_sdk_a_la
 
 @pytest.mark.slow
 @pytest.mark.spec("S-10")
-def test_nothing_that_is_read_is_ever_executed() -> None:
+def test_input_is_never_executed() -> None:
     for path in sorted((ROOT / "sbpair").rglob("*.py")):
         if path.relative_to(ROOT).as_posix() in BETWEEN_PROCESSES_OF_ONE_JOB:
             continue

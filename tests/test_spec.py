@@ -119,18 +119,18 @@ def test_the_tables_hold_every_family_of_ids():
     assert {row.id[0] for row in spec_rows()} == set("ABPQTGFSRCOEHXKW")
 
 
-def test_every_row_has_a_well_formed_id_and_a_since():
+def test_every_row_has_a_valid_id_and_a_since_version():
     rows = spec_rows()
     assert not [row for row in rows if not SPEC_ID.fullmatch(row.id) or not SINCE.fullmatch(row.since)]
 
 
-def test_what_is_not_driven_is_a_fault_and_has_no_test():
+def test_an_undriven_entry_is_a_fault_without_a_test():
     proved = set().union(*(ids for ids, _ in marks_by_file().values()))
     undriven = [row for row in spec_rows() if row.since.startswith("not driven")]
     assert _listed(row.id for row in undriven if not row.id.startswith("F-") or row.id in proved) == ""
 
 
-def test_no_id_stands_in_two_rows():
+def test_no_id_has_two_rows():
     assert [name for name, count in Counter(row.id for row in spec_rows()).items() if count > 1] == []
 
 
@@ -145,7 +145,7 @@ def test_the_code_cites_no_requirement():
     assert cited.keys() <= {"sbpair/contract/__init__.py"}, cited
 
 
-def test_the_tests_prove_no_unknown_id():
+def test_the_tests_cite_no_unknown_id():
     known = {row.id for row in spec_rows()}
     unknown = {file: _listed(ids - known) for file, (ids, _) in marks_by_file().items() if ids - known}
     assert unknown == {}
@@ -155,7 +155,7 @@ def test_every_spec_mark_is_well_formed():
     assert {file: wrong for file, (_, wrong) in marks_by_file().items() if wrong} == {}
 
 
-def test_every_proof_looks_through_the_eyes_of_a_known_client():
+def test_every_proof_names_a_known_client():
     assert {proof.client for proof in all_proofs()} - set(CLIENTS) == set()
 
 
@@ -189,17 +189,17 @@ def test_a_mark_on_a_skipped_test_proves_nothing():
     assert marks_of(source) == (set(), [])
 
 
-def test_a_mark_on_what_is_no_test_or_with_a_strange_name_is_reported():
+def test_a_mark_on_a_non_test_or_with_an_unknown_name_is_reported():
     source = '@pytest.mark.spec("P-1")\ndef fixture(): ...\n@pytest.mark.spec("2.6.7")\ndef test_it(): ...\n'
     assert len(marks_of(source)[1]) == 2
 
 
-def test_comments_and_docstrings_cite_and_other_strings_do_not():
+def test_only_comments_and_docstrings_count_as_citations():
     source = '"""Obeys P-1."""\nx = "P-2"  # P-3\nclass A:\n    field: int\n    """From P-4."""\n'
     assert citations_of(source) == {"P-1", "P-3", "P-4"}
 
 
-def test_whose_eyes_a_test_looks_through_is_read_off_or_said():
+def test_the_client_of_a_test_is_inferred_or_stated():
     source = (
         '@pytest.mark.spec("T-1")\ndef test_model(queue): ...\n'
         '@pytest.mark.spec("T-1")\ndef test_by_hand(lab): ...\n'
@@ -214,7 +214,7 @@ def test_whose_eyes_a_test_looks_through_is_read_off_or_said():
     assert [proof.client for proof in proofs_of(at_work, "wire/test_it.py")] == ["azure-servicebus.aio"]
 
 
-def test_the_marks_of_a_class_and_of_a_file_hold_for_its_tests():
+def test_marks_of_a_class_and_of_a_file_apply_to_its_tests():
     source = (
         'pytestmark = [pytest.mark.client("proton")]\n'
         '@pytest.mark.spec("T-1")\nclass TestIt:\n'
@@ -228,7 +228,7 @@ def test_the_marks_of_a_class_and_of_a_file_hold_for_its_tests():
     ]
 
 
-def test_a_mark_on_a_parameter_proves_and_a_skipped_test_does_not():
+def test_a_mark_on_a_parameter_proves_unless_skipped():
     source = (
         '@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.spec("T-1"))])\n'
         "def test_one(n): ...\n"

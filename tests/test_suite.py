@@ -27,14 +27,14 @@ RERUNNERS = {"pytest-rerunfailures", "flaky", "pytest-retry"}
 
 
 @pytest.mark.spec("R-65")
-def test_no_plugin_that_runs_a_failed_test_again_is_asked_for():
+def test_no_plugin_that_reruns_failed_tests_is_required():
     extras = PROJECT["project"]["optional-dependencies"]
     asked = {requirement.partition(">")[0] for extra in extras.values() for requirement in extra}
     assert asked & RERUNNERS == set()
 
 
 @pytest.mark.spec("R-65")
-def test_no_test_is_marked_to_be_run_again():
+def test_no_test_is_marked_to_be_rerun():
     marked = [
         str(file.relative_to(ROOT))
         for file in sorted((ROOT / "tests").rglob("*.py"))
@@ -68,12 +68,12 @@ def test_no_test_is_marked_to_be_run_again():
         ("LICENSE", set()),
     ],
 )
-def test_the_check_runs_the_tests_of_what_changed(path, tests):
+def test_the_check_runs_the_tests_of_changed_files(path, tests):
     assert check.tests_of(path) == tests
 
 
 @pytest.mark.slow
-def test_the_check_runs_a_folder_once_and_nothing_that_is_gone():
+def test_the_check_runs_a_folder_once_and_no_deleted_file():
     chosen = check.chosen(
         ["sbpair/pair/pairing/decide/pair.py", "tests/pair/pairing/test_pair.py", "tests/gone/test_gone.py"]
     )
@@ -81,21 +81,21 @@ def test_the_check_runs_a_folder_once_and_nothing_that_is_gone():
 
 
 @pytest.mark.slow
-def test_the_check_runs_the_tests_of_the_packages_that_import_what_changed():
+def test_the_check_runs_the_tests_of_packages_that_import_changed_files():
     assert {"pair/client", "pair/syphon", "pair/processor", "broker/cli"} <= set(
         check.chosen(["sbpair/pair/client/locks.py"])
     )
     assert check.users(["sbpair/pair/processor/session_link.py"]) == set()
 
 
-def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_ones():
+def test_the_fast_check_runs_changed_tests_and_tests_that_import_changed_files():
     nearest = check.nearest(["sbpair/pair/pairing/decide/rotation.py", "docs/index.md"])
     assert {"pair/pairing/test_rotation.py", *check.ALWAYS, "test_docs.py"} <= set(nearest)
     assert not {"pair/pairing", "pair/pairing/test_spool_schedule.py"} & set(nearest)
 
 
 @pytest.mark.parametrize("part", check.PARTS)
-def test_the_loop_of_a_part_has_its_own_tests_and_names_the_rooms_that_it_leaves_out(part: str) -> None:
+def test_the_check_of_a_part_runs_its_tests_and_names_the_omitted_rooms(part: str) -> None:
     names = check.loop(part)
     own = {name for name in names if name.startswith(part)}
     assert {*own, *check.ALWAYS} == set(names)
@@ -124,7 +124,7 @@ def test_the_fast_check_compares_the_generated_blocks_with_the_code() -> None:
     assert f"def {test}(" in (check.TESTS / name).read_text("utf-8")
 
 
-def test_the_check_shows_the_tests_as_they_run_and_other_output_of_a_failure_only(
+def test_the_check_shows_running_tests_and_other_output_only_on_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert check.Step("tests (1 places)", "pytest", "--version").passes()
@@ -140,18 +140,18 @@ def test_the_check_shows_the_tests_as_they_run_and_other_output_of_a_failure_onl
     ("branches", "compared"),
     [(["origin/main", "origin/HEAD"], "origin/main"), (["fork/main"], "main"), ([], "main")],
 )
-def test_the_check_compares_with_the_main_branch_that_was_cloned(
+def test_the_check_compares_with_the_cloned_main_branch(
     monkeypatch: pytest.MonkeyPatch, branches: list[str], compared: str
 ) -> None:
     monkeypatch.setattr(check, "git", lambda *arguments: branches)
     assert check.upstream() == compared
 
 
-def test_the_check_runs_slow_tests_that_pytest_alone_leaves_out() -> None:
+def test_the_check_runs_slow_tests_that_pytest_omits() -> None:
     assert check.slow_too() == ("-m", "not spark and not interop and not trial and not long")
 
 
-def test_the_check_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_names_what_it_omits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "missing", lambda: (Need("pyspark", "", ("data/spark",)),))
     paths = ["sbpair/pair/auth/token.py", "tests/waiting.py", "tests/test_suite.py"]
 
@@ -162,7 +162,7 @@ def test_the_check_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert "test_suite" not in said[1]
 
 
-def test_the_types_are_checked_without_the_large_packages_of_spark_too():
+def test_types_are_checked_without_the_large_spark_packages_too():
     """Where the groups lint and test are installed, 60 errors would be about missing packages alone."""
     assert check.types(has_spark=True) == ("mypy", "--strict", "sbpair")
     assert set(check.WITHOUT_SPARK) < set(check.types(has_spark=False))
@@ -193,7 +193,7 @@ PAGE = (ROOT / "docs" / "how-to" / "contribute.md").read_text("utf-8")
 
 
 @pytest.mark.spec("R-130")
-def test_what_a_contributor_installs_is_what_the_readme_tests_with():
+def test_contributors_install_the_packages_the_readme_tests_with():
     (extras, groups) = re.findall(
         r"^uv pip install -e '\.\[([\w,]+)\]'((?: --group \w+)+)$", PAGE, re.MULTILINE
     )[0]
@@ -202,20 +202,20 @@ def test_what_a_contributor_installs_is_what_the_readme_tests_with():
 
 
 @pytest.mark.spec("R-130")
-def test_the_tests_of_the_readme_install_neither_spark_nor_a_jdk_nor_the_packages_of_an_audit():
+def test_the_readme_tests_install_neither_spark_nor_a_jdk_nor_the_audit_packages():
     heavy = of_extra("spark") | of_extra("jdk") | of_extra("audit") | of_group("pipeline")
     assert of_extra("test") & heavy == set()
 
 
 @pytest.mark.spec("R-130")
-def test_each_test_that_needs_more_is_there_and_what_it_needs_is_asked_for():
+def test_each_test_with_extra_needs_exists_and_its_needs_are_checked():
     asked = {"mypy"} | of_extra("spark") | of_group("pipeline")
     for need in NEEDS:
         assert need.package.replace("_", "-") in asked
         assert [path for path in need.paths if not (ROOT / "tests" / path).exists()] == []
 
 
-def test_a_test_without_its_package_is_left_out_by_name_and_in_ci_an_error(monkeypatch):
+def test_a_test_without_its_package_is_omitted_by_name_and_an_error_in_ci(monkeypatch):
     lacking = Need("not_there", "'.[more]'", ("data/audit",))
     monkeypatch.setattr("tests.needs.missing", lambda: (lacking,))
     monkeypatch.delenv("SBPAIR_REQUIRE_PEERS", raising=False)
@@ -226,7 +226,7 @@ def test_a_test_without_its_package_is_left_out_by_name_and_in_ci_an_error(monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("required", "code"), [("", 0), ("1", pytest.ExitCode.USAGE_ERROR)])
-def test_a_quiet_run_names_what_it_leaves_out_and_in_ci_does_not_begin(required, code):
+def test_a_quiet_run_names_what_it_omits_and_in_ci_does_not_start(required, code):
     program = (
         "import pytest; from tests import needs; "
         "needs.NEEDS = (needs.Need('not_there', 'more', ('audit',)),); "
@@ -246,7 +246,7 @@ def test_a_quiet_run_names_what_it_leaves_out_and_in_ci_does_not_begin(required,
 
 
 @pytest.mark.spec("R-130")
-def test_the_page_names_every_group_and_ci_installs_what_it_says():
+def test_the_page_names_every_group_and_ci_installs_them():
     rows = re.findall(
         r"^\| (`[a-z`, ]+`) \|", PAGE.partition("| group |")[2].partition("\n\n")[0], re.MULTILINE
     )
@@ -266,7 +266,7 @@ def requirements_of(extra: str) -> list[Requirement]:
     ]
 
 
-def test_the_lock_is_of_what_the_project_asks_for():
+def test_the_lock_file_matches_the_project_requirements():
     """`uv lock --check` says so too, and in CI, with the registry; this needs no network."""
     lock = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))
     (ours,) = [package for package in lock["package"] if package["name"] == "sbpair"]
@@ -298,8 +298,9 @@ def test_the_lock_is_of_what_the_project_asks_for():
 
 
 @pytest.mark.spec("R-65")
-async def test_a_transport_that_is_left_open_is_named_with_the_test_that_opened_it() -> None:
+async def test_an_unclosed_transport_is_reported_with_its_test() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         _, writer = await asyncio.open_connection(*listener.getsockname())
-        assert "opened in tests/test_suite.py::test_a_transport_that_is_left_open" in repr(writer.transport)
+        opened = "opened in tests/test_suite.py::test_an_unclosed_transport_is_reported_with_its_test"
+        assert opened in repr(writer.transport)
         writer.transport.abort()

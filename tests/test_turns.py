@@ -86,29 +86,29 @@ async def two_timers(noted: list[str]) -> None:
         await asyncio.sleep(0)
 
 
-def test_tasks_that_go_on_together_do_so_in_any_order_each_once() -> None:
+def test_concurrent_tasks_continue_in_any_order_each_once() -> None:
     orders = {"".join(played(seed, three_tasks)) for seed in SEEDS}
     assert len(orders) > 3
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
 
 
-def test_callbacks_and_beginnings_keep_the_order_that_asyncio_promises() -> None:
+def test_callbacks_and_task_starts_keep_the_order_that_asyncio_promises() -> None:
     assert {"".join(played(seed, three_beginnings)) for seed in SEEDS} == {"abc"}
     assert {"".join(played(seed, three_callbacks)) for seed in SEEDS} == {"abc"}
 
 
-def test_a_task_may_be_late_and_overtakes_no_callback() -> None:
+def test_a_late_task_overtakes_no_callback() -> None:
     orders = {tuple(played(seed, a_task_and_a_callback)) for seed in SEEDS}
     assert orders == {("task", "callback"), ("callback", "task")}
     assert {played(seed, a_callback_and_a_task)[0] for seed in SEEDS} == {"callback"}
 
 
-def test_timers_that_are_nearly_due_together_come_before_what_the_first_one_wakes() -> None:
+def test_timers_due_almost_together_precede_the_tasks_woken_by_the_first() -> None:
     orders = {tuple(played(seed, two_timers)) for seed in SEEDS}
     assert ("first", "second", "task") in orders
 
 
-def test_a_seed_draws_the_same_order_again_and_another_test_another() -> None:
+def test_a_seed_reproduces_the_order_and_another_test_gets_another() -> None:
     assert [played(seed, three_tasks) for seed in SEEDS] == [played(seed, three_tasks) for seed in SEEDS]
     seeded = Seeded("1")
     draws = []
@@ -119,7 +119,7 @@ def test_a_seed_draws_the_same_order_again_and_another_test_another() -> None:
     assert draws[0][0] != draws[0][1]
 
 
-def test_a_read_brings_any_part_of_what_was_written_and_all_of_it_arrives() -> None:
+def test_a_read_returns_any_part_of_the_data_and_all_of_it_arrives() -> None:
     async def echo(noted: list[str]) -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(await reader.readexactly(5000))
@@ -143,7 +143,7 @@ def test_a_read_brings_any_part_of_what_was_written_and_all_of_it_arrives() -> N
     assert pieces(bytes(5000)) == [bytes(5000)]
 
 
-def test_an_error_of_order_that_a_plain_loop_hides_is_found() -> None:
+def test_an_order_error_hidden_by_a_plain_loop_is_found() -> None:
     async def hand_over(noted: list[str]) -> None:
         box: list[int] = []
 

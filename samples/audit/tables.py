@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-TABLES = ("messages", "order", "days", "writers")
+TABLES = ("messages", "missing", "duplicates", "order", "waits", "days", "writers")
 BY_DAY = ds.partitioning(pa.schema([("day", pa.date32())]), flavor="hive")
 RUN = "sbpair.run"
 

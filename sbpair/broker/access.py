@@ -68,5 +68,5 @@ class OpenAccess:
     __slots__ = ()
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """Return a grant of every right that never expires, whatever the token."""
+        """Return a grant of every right that never expires, for any token."""
         return Grant(host="", path="", rights=ALL_RIGHTS, expires=NEVER_S)

@@ -19,6 +19,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum
 from urllib.parse import quote_plus, unquote, unquote_plus
 
@@ -38,7 +39,7 @@ _UNKNOWN_NAME_OR_KEY = "the policy is unknown or the signature does not match"
 
 
 class Right(Enum):
-    """What a policy allows; the values are the names the service uses."""
+    """A right of a policy; the values are the names that the service uses."""
 
     SEND = "Send"
     LISTEN = "Listen"
@@ -57,11 +58,20 @@ class InvalidTokenError(Exception):
 
 
 class ExpiredTokenError(InvalidTokenError):
-    """The token ended at ``expires``, in seconds since the epoch."""
+    """The token ended at ``expires``, in seconds since the epoch; ``is_bearer``: it is a JWT, not a signature."""
 
-    def __init__(self, expires: int) -> None:
+    def __init__(self, expires: int, *, is_bearer: bool = False) -> None:
         super().__init__("the token has expired")
         self.expires = min(expires, NEVER_S)
+        self._is_bearer = is_bearer
+
+    @property
+    def words(self) -> str:
+        """What the service says: when a signature ended, and of a JWT only that it did."""
+        if self._is_bearer:
+            return "ExpiredToken: The token is expired."
+        at = datetime.fromtimestamp(self.expires, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        return f"ExpiredToken: The token is expired. Expiration time: '{at}'."
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +97,10 @@ class SharedAccessPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token proved: ``rights`` on everything at or under ``path`` of ``host``, until ``expires``.
+    """The proof of a token: ``rights`` on everything at or under ``path`` of ``host``, until ``expires``.
 
-    ``host`` is lower case and may carry a port; empty means any host. ``path`` is lower case without outer
-    slashes; empty means the whole namespace. ``expires`` is in seconds since the epoch.
+    ``host`` is lower case and may carry a port; empty means any host. ``path`` is lower case without outer slashes;
+    empty means the whole namespace. ``expires`` is in seconds since the epoch.
     """
 
     host: str

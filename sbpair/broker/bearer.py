@@ -58,7 +58,7 @@ def verify_bearer(token: str, policies: Iterable[SharedAccessPolicy], now_s: int
         raise InvalidTokenError("the token is not valid yet")
     grant = Grant(_host(payload.get("aud")), "", policy.rights, expires)
     if grant.is_expired(now_s):
-        raise ExpiredTokenError(expires)
+        raise ExpiredTokenError(expires, is_bearer=True)
     return grant
 
 

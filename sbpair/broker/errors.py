@@ -93,6 +93,7 @@ from sbpair.pair.amqp.errors import (
     TRANSACTION_UNKNOWN_ID,
     UNAUTHORIZED_ACCESS,
 )
+from sbpair.pair.ground.entity_settings import FORWARD_TO, SESSIONS, element_name
 
 _MORE = " To know more visit https://aka.ms/sbResourceMgrExceptions. "
 _OF_SUBSCRIPTIONS = re.compile("/subscriptions/", re.IGNORECASE)
@@ -191,15 +192,14 @@ class InvalidNameError(InvalidDescriptionError):
 class FieldOutOfRangeError(InvalidDescriptionError):
     """A field of a description is outside of its range.
 
-    ``field`` as the configuration names it, ``told`` what clients of the administration API are told of its range,
-    ``value`` as they write it.
+    ``field`` is its name in the configuration, ``told`` the range in the text for clients of the administration API,
+    ``value`` the value as they write it.
     """
 
     def __init__(self, field: str, value: object, expected: str, told: str, written: str) -> None:
         unit = "milliseconds, " if written != str(value) else ""
         super().__init__(f"{field} is {value!r}: {unit}{expected}.")
-        element = "".join(part.title() for part in field.split("_"))
-        self._told = f"{told}\r\nParameter name: {element}\r\nActual value was {written}."
+        self._told = f"{told}\r\nParameter name: {element_name(field)}\r\nActual value was {written}."
 
     def text_at(self, host: str) -> str:
         """Return the service's text, which names the XML element."""
@@ -214,11 +214,13 @@ class ForwardingSessionsError(InvalidDescriptionError):
     """An entity that requires sessions cannot forward."""
 
     def __init__(self) -> None:
-        super().__init__("forward_to is set, and requires_session: an entity with sessions cannot forward.")
+        super().__init__(
+            f"{FORWARD_TO.name} is set, and {SESSIONS.name}: an entity with sessions cannot forward."
+        )
 
 
 class MessageSizeNotOfferedError(InvalidDescriptionError):
-    """Only entities of the Premium tier may choose the size of their largest message."""
+    """A maximum message size was requested for an entity of another tier than Premium."""
 
 
 class UnsupportedElementError(InvalidDescriptionError):
@@ -257,7 +259,7 @@ class InvalidArgumentError(BrokerError):
 
 
 class InvalidPageError(InvalidArgumentError):
-    """The part of a list that is asked for does not exist."""
+    """The requested page of a list does not exist."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Parameter '{name}' should be non-negative integer.\r\nParameter name: {name}.")
@@ -336,7 +338,7 @@ class ReceivedFromTopicError(NotAllowedError):
         self.path = path
 
     def text_at(self, host: str) -> str:
-        """Return the service's text, which says that there is no such entity."""
+        """Return the service's text, which reports a missing entity."""
         return f"The messaging entity '{host.partition('.')[0]}:topic:{self.path}' could not be found.{_MORE}"
 
 
@@ -380,11 +382,15 @@ class TargetTokenError(UnauthorizedError):
 
 
 class TokenRefusedError(UnauthorizedError):
-    """A request has no token, or one that is not accepted; only the page and the log say why."""
+    """A request has no token, or one that is not accepted; only the dashboard and the log say why."""
+
+
+class TokenEndedError(TokenRefusedError):
+    """A request has a token that ended; its text is what the service says of it."""
 
 
 class ManageRequiredError(UnauthorizedError):
-    """A request to the administration API of a caller who may send or receive, but not manage."""
+    """A request to the administration API by a caller who may send or receive, but not manage."""
 
     def __init__(self, method: str) -> None:
         action = {"PUT": "EntityWrite", "DELETE": "EntityDelete"}.get(method)
@@ -396,7 +402,7 @@ class ManageRequiredError(UnauthorizedError):
 
 
 class OperationUnauthorizedError(UnauthorizedError):
-    """Such a request for a subscription or its rules, which the service refuses with a text of its own."""
+    """An unauthorized request for a subscription or its rules, for which the service has a different text."""
 
     def __init__(self, operation: str, endpoint: str) -> None:
         super().__init__(f"Unauthorized access for '{operation}' operation on endpoint '{endpoint}'.")
@@ -610,7 +616,7 @@ class ServerBusyError(BrokerError):
 
 
 def busy_text(namespace: str) -> str:
-    """Return what the service says when a namespace is throttled."""
+    """Return the service's error text for a throttled namespace."""
     return (
         f"The request was terminated because the namespace {namespace} is being throttled. Error code : 50009. "
         "Please wait 2 seconds and try again. To know more visit https://aka.ms/sbResourceMgrExceptions"

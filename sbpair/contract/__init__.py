@@ -1,34 +1,38 @@
 """The contract with Service Bus: every assumption about the service on which a promise rests, as a check that runs.
 
-    entry      what an entry is, and how its check says what it saw
-    subjects   the entries, one module a subject
+    entry      what an entry is, and how its check reports its observation
+    subjects   the entries, one module per subject
     book       all entries, found in the modules of `subjects`
-    scratch    what a check is handed: entities, links and requests of its own, which end with it
+    scratch    the fixture of a check: its entities, and links and requests that end with it
+    search     whether an entity holds messages, and where the canaries of a drill are
     plan       which entries can run, what they create and cost                     (pure)
     run        runs a plan, and deletes what it created
     record     the frames of a run in a file, without secrets
-    cleaning   finds and deletes what a run that was killed left behind
     report     the result as a page and as JSON                                     (pure)
 
 A new entry is one function in the module of its subject:
 
     @entry(
-        "locks-7",                                   # the subject and the next free number; never used again
+        7,                                           # the next free number; never used again
         "An abandoned message is delivered again at once.",
-        falls=("G-2", "X-1"),                        # the requirements that fall if it is wrong
-        source="message-transfers-locks-settlement",
-        price=Price(sends=1, receives=2),            # as the broker counts; a test compares
+        "G-2 X-1",                                   # the requirements that fail if it is wrong
+        Price(1, 2),                                 # sends and receives, as the broker counts; a test compares
+        source="message-transfers-locks-settlement",  # unless it is that of the subject
     )
-    async def abandoned(at: Scratch) -> str:
-        await at.send(at.message())
+    async def abandoned(ctx: Scratch) -> str:
+        await ctx.send(ctx.message())
         ...
         return "it came again with delivery count 1"
 
-The check returns what it saw if the sentence holds, calls `expect` (or raises `DifferenceError`) where it does not, and
-raises `UndecidedError` where it cannot tell. An error of the client that it does not catch is *differs* if the peer
-refused something, else *unknown*. Entities are declared with `entities=`, a single plain queue `q` by default. A
-sentence that says that these can be created has `about_creation=True`: then a refusal is *differs* too.
+If the sentence holds, the check returns its observation. If the sentence does not hold, it calls `expect` or raises
+`DifferenceError`; if it cannot decide, it raises `UndecidedError`. An uncaught error of the client counts as *differs*
+if the peer refused something, else as *unknown*. After a lost connection or an internal error the check runs once more:
+it may then find *differs*, also by failing again on a namespace that answers, but never that the sentence holds.
+Entities are declared with `entities=`, a single plain queue `q` by default. If the sentence says that these can be
+created, set `about_creation=True`: then a refusal counts as *differs* too.
 
-A wait belongs within the time that the entry says it takes: a check that is ended from outside is *unknown*, so it
-could not fail. A test asks of every entry for a broker that is wrong in its one thing, and on which it says so.
+A check must end by itself within the time given in its entry: a check that is ended from outside is *unknown*, so it
+could never fail. One test requires, for every entry, a broker that is wrong in exactly this point and on which the
+check finds the difference. `python -m tests.trials.mutation.contract` measures the share that it finds of changes not
+written for any entry.
 """

@@ -2,36 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from azure.core.exceptions import ResourceNotFoundError
 
+from sbpair.pair.ground import entity_settings as settings
 from sbpair.pair.pairing.shared.partitions import create_as_the_namespace_asks
 
 from .entry import Entity, Queue, Subscription, Topic
 from .naming import is_ours
+from .target import Target
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-IDLE = timedelta(hours=1)  # what even --clean never reaches is deleted by the service, but for what forwards
+IDLE = timedelta(hours=1)  # the service deletes leftovers that --clean does not reach, unless they forward
+
+
+SETTINGS = {
+    "lock": settings.LOCK_DURATION,
+    "time_to_live": settings.TIME_TO_LIVE,
+    "duplicates_within": settings.DUPLICATE_WINDOW,
+    "sessions": settings.SESSIONS,
+    "max_deliveries": settings.MAX_DELIVERIES,
+    "dead_letters_expired": settings.DEAD_LETTER_EXPIRED,
+    "max_megabytes": settings.SIZE,
+    "forward_to": settings.FORWARD_TO,
+    "forward_dead_letters_to": settings.FORWARD_DEAD_LETTERS_TO,
+}
+"""The SDK's names of the settings that an entity may have."""
 
 
 def create(administration: ServiceBusAdministrationClient, entity: Entity, names: Mapping[str, str]) -> None:
     """Create an entity under its name in ``names``, by label. Raises AzureError."""
-    match entity:
-        case Queue():
-            _create_queue(administration, entity, names)
-        case Topic():
-            _create_topic(administration, entity, names)
-        case Subscription():
-            _create_subscription(administration, entity, names)
+    given = settings_of(entity, names)
+    if isinstance(entity, Subscription):
+        administration.create_subscription(names[entity.topic], entity.label, **given)
+        return
+    make = administration.create_queue if isinstance(entity, Queue) else administration.create_topic
+    create_as_the_namespace_asks(
+        lambda is_partitioned: make(
+            names[entity.label],
+            auto_delete_on_idle=IDLE,
+            enable_partitioning=is_partitioned if entity.partitioned is None else entity.partitioned,
+            **given,
+        )
+    )
+
+
+def settings_of(entity: Entity, names: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of an entity by the SDK's names, without those left to the service."""
+    found: dict[str, Any] = {}
+    for name, setting in SETTINGS.items():
+        value = getattr(entity, name, None)
+        if value is not None and value is not False:
+            span = timedelta(seconds=value) if setting.kind is settings.ValueKind.SPAN else value
+            found |= setting.set_to(names[value] if setting in settings.TARGETS else span)
+    if settings.DUPLICATE_WINDOW.name in found:
+        found |= settings.DUPLICATE_DETECTION.set_to(True)
+    return found
 
 
 def delete(administration: ServiceBusAdministrationClient, entity: Entity, name: str) -> None:
-    """Delete a queue or topic, if it exists; subscriptions go with their topic. Raises AzureError."""
+    """Delete a queue or topic if it exists; its subscriptions are deleted with a topic. Raises AzureError."""
     try:
         if isinstance(entity, Queue):
             administration.delete_queue(name)
@@ -41,16 +77,28 @@ def delete(administration: ServiceBusAdministrationClient, entity: Entity, name:
         pass
 
 
-def left_behind(
-    administration: ServiceBusAdministrationClient, run: str | None = None
-) -> Iterator[tuple[Entity, str]]:
-    """The queues and topics that runs, or this one, created, with their names. Raises AzureError."""
-    for queue in list(administration.list_queues()):
-        if is_ours(queue.name, run):
-            yield Queue(), queue.name
-    for topic in _topics(administration):
-        if is_ours(topic, run):
-            yield Topic(), topic
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A queue or topic that a run created."""
+
+    entity: Entity
+    name: str
+
+
+def leftovers(target: Target, run: str | None = None) -> list[Leftover]:
+    """Return the entities left in a namespace by earlier runs, or only by ``run``. Raises AzureError."""
+    with target.administration() as administration:
+        found = [Leftover(Queue(), each.name) for each in administration.list_queues()]
+        found += [Leftover(Topic(), name) for name in _topics(administration)]
+    return [each for each in found if is_ours(each.name, run)]
+
+
+def clean(target: Target, found: list[Leftover]) -> None:
+    """Delete these leftovers. Raises AzureError."""
+    if found:
+        with target.administration() as administration:
+            for each in found:
+                delete(administration, each.entity, each.name)
 
 
 def _topics(administration: ServiceBusAdministrationClient) -> list[str]:
@@ -62,61 +110,3 @@ def _topics(administration: ServiceBusAdministrationClient) -> list[str]:
         if refusal.status_code in (400, 404):
             return []
         raise
-
-
-def _span(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-def _create_queue(
-    administration: ServiceBusAdministrationClient, queue: Queue, names: Mapping[str, str]
-) -> None:
-    create_as_the_namespace_asks(
-        lambda is_partitioned: administration.create_queue(
-            names[queue.label],
-            auto_delete_on_idle=IDLE,
-            lock_duration=_span(queue.lock),
-            default_message_time_to_live=_span(queue.time_to_live),
-            requires_session=queue.sessions or None,
-            requires_duplicate_detection=queue.duplicates_within is not None or None,
-            duplicate_detection_history_time_window=_span(queue.duplicates_within),
-            max_delivery_count=queue.max_deliveries,
-            dead_lettering_on_message_expiration=queue.dead_letters_expired or None,
-            forward_to=None if queue.forward_to is None else names[queue.forward_to],
-            forward_dead_lettered_messages_to=(
-                None if queue.forward_dead_letters_to is None else names[queue.forward_dead_letters_to]
-            ),
-            enable_partitioning=is_partitioned if queue.partitioned is None else queue.partitioned,
-            max_size_in_megabytes=queue.max_megabytes,
-        )
-    )
-
-
-def _create_topic(
-    administration: ServiceBusAdministrationClient, topic: Topic, names: Mapping[str, str]
-) -> None:
-    create_as_the_namespace_asks(
-        lambda is_partitioned: administration.create_topic(
-            names[topic.label],
-            auto_delete_on_idle=IDLE,
-            default_message_time_to_live=_span(topic.time_to_live),
-            requires_duplicate_detection=topic.duplicates_within is not None or None,
-            duplicate_detection_history_time_window=_span(topic.duplicates_within),
-            enable_partitioning=is_partitioned if topic.partitioned is None else topic.partitioned,
-        )
-    )
-
-
-def _create_subscription(
-    administration: ServiceBusAdministrationClient, subscription: Subscription, names: Mapping[str, str]
-) -> None:
-    administration.create_subscription(
-        names[subscription.topic],
-        subscription.label,
-        lock_duration=_span(subscription.lock),
-        default_message_time_to_live=_span(subscription.time_to_live),
-        requires_session=subscription.sessions or None,
-        max_delivery_count=subscription.max_deliveries,
-        dead_lettering_on_message_expiration=subscription.dead_letters_expired or None,
-        forward_to=None if subscription.forward_to is None else names[subscription.forward_to],
-    )

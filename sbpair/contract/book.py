@@ -32,12 +32,12 @@ SUBJECTS = {
 
 
 def entries() -> tuple[Entry, ...]:
-    """Every entry, by subject and number."""
+    """Return every entry, by subject and number."""
     return tuple(each for subject in SUBJECTS for each in of_subject(subject))
 
 
 def of_subject(subject: str) -> tuple[Entry, ...]:
-    """The entries of one subject, by number."""
+    """Return the entries of one subject, by number."""
     module = import_module(f"{__package__}.subjects.{subject}")
     found = [value for value in vars(module).values() if isinstance(value, Entry)]
     return tuple(sorted(found, key=lambda each: int(each.id.rpartition("-")[2])))

@@ -1,4 +1,4 @@
-"""What an entry of the contract is: a sentence, what rests on it, what it needs and costs, and the check."""
+"""An entry of the contract: its sentence, its dependents, its needs and cost, and the check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Check = Callable[[Any], Awaitable[str]]  # of a Scratch, which needs this module
 
 
 class Verdict(StrEnum):
-    """What a check found."""
+    """The result of a check."""
 
     HOLDS = "holds"
     DIFFERS = "differs"
@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 
 class Tier(IntEnum):
-    """The tiers of the service, each with what the one before has."""
+    """The tiers of the service; each includes the features of the one before."""
 
     BASIC = 0
     STANDARD = 1
@@ -29,31 +29,31 @@ class Tier(IntEnum):
 
 
 class DifferenceError(Exception):
-    """The target behaves otherwise; the text says what was seen."""
+    """The target behaves differently; the text describes the observation."""
 
 
 class UndecidedError(Exception):
-    """The check could not tell; the text says why."""
+    """The check could not decide; the text says why."""
 
 
 def expect(is_so: bool, seen: str) -> None:
-    """Raise DifferenceError with what was ``seen`` unless it is as the sentence says."""
+    """Raise DifferenceError with the observation ``seen`` unless the sentence holds."""
     if not is_so:
         raise DifferenceError(seen)
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Operations by kind, as the service bills them: 64 KB of a message, or a request."""
+    """Operations by kind, as the service bills them: one for each 64 KB of a message, and one for a request."""
 
     sends: int = 0
-    pings: int = 0
     receives: int = 0
     management: int = 0
     """Requests to the management node of an entity: peek, renew, schedule, cancel, session state and the like."""
 
+    pings: int = 0
     blocks: int = 0
-    """What large messages cost beyond the first 64 KB, sent and received."""
+    """Operations for large messages beyond their first 64 KB, sent and received."""
 
     def __add__(self, other: Price) -> Price:
         return Price(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -61,6 +61,9 @@ class Price:
     @property
     def total(self) -> int:
         return self.sends + self.pings + self.receives + self.management + self.blocks
+
+
+NOTHING = Price()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,7 @@ class Subscription:
     max_deliveries: int | None = None
     dead_letters_expired: bool = False
     forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
 
 
 Entity = Queue | Topic | Subscription
@@ -123,7 +127,7 @@ class Entry:
 
     id: str
     sentence: str
-    falls: tuple[str, ...]
+    breaks: tuple[str, ...]
     """The ids of the requirements that fall if it is wrong."""
 
     source: str
@@ -132,7 +136,7 @@ class Entry:
     check: Check
     entities: tuple[Entity, ...] = ONE_QUEUE
     tier: Tier = Tier.BASIC
-    price: Price = Price()
+    price: Price = NOTHING
     seconds: float = 1.0
     """How long it takes with a peer nearby."""
 
@@ -154,54 +158,68 @@ class Entry:
 
     @property
     def needs_manage(self) -> bool:
-        """Whether it cannot run on a plain queue that exists already."""
+        """Whether the entry cannot run on an existing plain queue."""
         return self.manages or self.entities not in (ONE_QUEUE, ())
 
 
-def entry(
-    id: str,
-    sentence: str,
-    *,
-    falls: tuple[str, ...],
-    source: str,
-    entities: tuple[Entity, ...] = ONE_QUEUE,
-    tier: Tier = Tier.BASIC,
-    price: Price = Price(),
-    seconds: float = 1.0,
-    manages: bool = False,
-    slow: bool = False,
-    about_creation: bool = False,
-    access: bool = False,
-) -> Callable[[Check], Entry]:
-    """Make the decorated check an :class:`Entry`."""
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The maker of the entries of one subject; its settings are the defaults of each entry."""
 
-    def make(check: Check) -> Entry:
-        return Entry(
-            id=id,
-            sentence=sentence,
-            falls=falls,
-            source=source,
-            check=check,
-            entities=entities,
-            tier=tier,
-            price=price,
-            seconds=seconds,
-            manages=manages,
-            slow=slow,
-            about_creation=about_creation,
-            access=access,
-        )
+    name: str
+    source: str
+    entities: tuple[Entity, ...] = ONE_QUEUE
+    tier: Tier = Tier.BASIC
+    manages: bool = False
 
-    return make
+    def __call__(
+        self,
+        number: int,
+        sentence: str,
+        breaks: str,
+        price: Price = NOTHING,
+        *,
+        source: str | None = None,
+        entities: tuple[Entity, ...] | None = None,
+        tier: Tier | None = None,
+        seconds: float = 1.0,
+        manages: bool | None = None,
+        slow: bool = False,
+        about_creation: bool = False,
+        access: bool = False,
+    ) -> Callable[[Check], Entry]:
+        """Make the decorated check the entry of this number; see :class:`Entry`.
+
+        ``breaks`` are the ids with spaces between them.
+        """
+
+        def make(check: Check) -> Entry:
+            return Entry(
+                id=f"{self.name}-{number}",
+                sentence=sentence,
+                breaks=tuple(breaks.split()),
+                source=self.source if source is None else source,
+                check=check,
+                entities=self.entities if entities is None else entities,
+                tier=self.tier if tier is None else tier,
+                price=price,
+                seconds=seconds,
+                manages=self.manages if manages is None else manages,
+                slow=slow,
+                about_creation=about_creation,
+                access=access,
+            )
+
+        return make
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one entry in a run."""
+    """The result of one entry in a run."""
 
     entry: Entry
     verdict: Verdict
     seen: str
-    """What was seen, or why it is not known; one line."""
+    """The observation, or why there is none; one line."""
 
     seconds: float = 0.0

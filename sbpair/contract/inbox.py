@@ -9,15 +9,23 @@ from typing import Any
 from sbpair.pair.amqp.errors import DecodeError
 from sbpair.pair.amqp.events import MessageReceived
 from sbpair.pair.amqp.message import Message
-from sbpair.pair.amqp.performatives import Accepted, Condition, DeliveryState, Modified, Rejected, Released
-from sbpair.pair.amqp.types import Symbol
+from sbpair.pair.amqp.performatives import (
+    Accepted,
+    AmqpMap,
+    Condition,
+    DeliveryState,
+    Modified,
+    Rejected,
+    Released,
+)
+from sbpair.pair.amqp.types import Symbol, Timestamp
 from sbpair.pair.client.link import Receiver
 from sbpair.pair.client.settling import DEAD_LETTER, DESCRIPTION, REASON
 
-from .entry import DifferenceError
+from .entry import DifferenceError, expect
 
-PATIENCE = 10.0  # seconds to wait for what must come
-SILENCE = 0.7  # seconds in which what must not come would have come
+PATIENCE = 10.0  # seconds to wait for a message that must come
+SILENCE = 0.7  # seconds to wait for a message that must not come
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +42,35 @@ class Arrival:
 
     @property
     def count(self) -> int:
-        """The delivery count of its header."""
+        """The delivery count in the message's header."""
         header = self.message.header
         return 0 if header is None or header.delivery_count is None else int(header.delivery_count)
 
     def annotation(self, name: str) -> object:
         return self.message.message_annotations.get(Symbol(name))
 
+    @property
+    def number(self) -> int:
+        """The sequence number of the message. Raises DifferenceError when it has none."""
+        return whole("x-opt-sequence-number", self.annotation("x-opt-sequence-number"))
+
+    def time(self, name: str) -> float:
+        """Return a time annotation in seconds since the epoch. Raises DifferenceError if it is not a time."""
+        found = self.annotation(name)
+        if not isinstance(found, Timestamp):
+            raise DifferenceError(f"{name} is {found!r}")
+        return found / 1000
+
+
+def whole(name: str, found: object) -> int:
+    """Return a numeric annotation. Raises DifferenceError if it is not a number."""
+    if not isinstance(found, int):
+        raise DifferenceError(f"{name} is {found!r}")
+    return found
+
 
 class Inbox:
-    """What arrives on one receiver."""
+    """The deliveries of one receiver."""
 
     def __init__(self) -> None:
         self.arrived: asyncio.Queue[Arrival] = asyncio.Queue()
@@ -94,6 +121,28 @@ class Inbox:
         finally:
             getting.cancel()
 
+    async def receive(self, within: float = PATIENCE) -> Arrival:
+        """Take the next message and complete it. Raises as :meth:`take`."""
+        arrival = await self.take(within)
+        await self.complete(arrival)
+        return arrival
+
+    async def receive_all(self, count: int) -> list[Arrival]:
+        """Take and complete ``count`` messages, one after the other. Raises as :meth:`take`."""
+        return [await self.receive() for _ in range(count)]
+
+    async def expect(self, *bodies: bytes) -> list[Arrival]:
+        """Take and complete messages. Raises as :meth:`take`, and DifferenceError unless these are their bodies."""
+        arrivals = await self.receive_all(len(bodies))
+        expect((found := [each.body for each in arrivals]) == [*bodies], f"they came as {found}")
+        return arrivals
+
+    async def expect_only(self, *bodies: bytes) -> list[Arrival]:
+        """As :meth:`expect`. Raises DifferenceError if another message comes."""
+        arrivals = await self.expect(*bodies)
+        await self.nothing()
+        return arrivals
+
     async def nothing(self, within: float = SILENCE) -> None:
         """Raise DifferenceError if a message comes within this time."""
         arrival = await self.take_if_any(within)
@@ -109,13 +158,11 @@ class Inbox:
     async def defer(self, arrival: Arrival) -> DeliveryState | None:
         return await self.settle(arrival, Modified(delivery_failed=True, undeliverable_here=True))
 
-    async def dead_letter(self, arrival: Arrival, reason: str, text: str = "") -> DeliveryState | None:
-        info: dict[object, object] = {
-            REASON: reason,
-            DESCRIPTION: text,
-        }
-        error = Condition(DEAD_LETTER, text, info)
-        return await self.settle(arrival, Rejected(error))
+    async def dead_letter(
+        self, arrival: Arrival, reason: str, text: str = "", more: AmqpMap | None = None
+    ) -> DeliveryState | None:
+        info: AmqpMap = {REASON: reason, DESCRIPTION: text, **(more or {})}
+        return await self.settle(arrival, Rejected(Condition(DEAD_LETTER, text, info)))
 
     async def settle(self, arrival: Arrival, state: DeliveryState) -> DeliveryState | None:
         """Settle a message and wait for the peer's answer; None when the link ended or it took too long."""
@@ -128,7 +175,7 @@ class Inbox:
             return None
 
     async def close(self) -> None:
-        """Give back what is left, and detach."""
+        """Give back the remaining messages, and detach."""
         receiver = self._receiver
         if receiver is None or receiver.detached.done():
             return

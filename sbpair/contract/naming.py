@@ -1,4 +1,4 @@
-"""The names of everything that a run creates, by which it is found again."""
+"""The names of everything that a run creates; leftovers are found by them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ PREFIX = "sbpair-verify-"
 
 
 def new_run() -> str:
-    """The id of a run: eight hexadecimal digits."""
+    """Return the id of a new run: eight hexadecimal digits."""
     return uuid4().hex[:8]
 
 
 def name_of(run: str, entry_id: str, label: str) -> str:
-    """The name of an entity of an entry; ``label`` may have slashes."""
+    """Return the name of an entity of an entry; ``label`` may have slashes."""
     return f"{PREFIX}{run}-{entry_id}-{label}"
 
 
 def is_ours(name: str, run: str | None = None) -> bool:
-    """Whether a run created the entity or message of this name; with ``run``, whether that one did."""
+    """Whether a run created the entity or message of this name; with ``run``, whether this run did."""
     return name.startswith(PREFIX if run is None else f"{PREFIX}{run}-")

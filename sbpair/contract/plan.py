@@ -16,14 +16,14 @@ FAR_AWAY, AT_LEAST = 4, 120.0  # how much longer a run may take than with a peer
 
 
 @dataclass(frozen=True, slots=True)
-class Powers:
-    """What the keys may do with one namespace, and its tier."""
+class Rights:
+    """The rights of the keys in one namespace, and its tier."""
 
     manage: bool = True
     send: bool = True
     listen: bool = True
     tier: Tier | None = None
-    """None if it could not be found out; then nothing is excluded for it."""
+    """None if it could not be determined; then no entry is excluded because of its tier."""
 
     why: str = ""
     """Why Manage is missing."""
@@ -46,12 +46,12 @@ class Step:
     names: Mapping[str, str]
     obstacle: str = ""
     creates: bool = True
-    """Whether its entities are created, and deleted; otherwise its queue is one that exists."""
+    """Whether its entities are created and deleted; if not, it uses an existing queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run before it begins."""
+    """A run that has not begun."""
 
     run: str
     steps: tuple[Step, ...]
@@ -77,19 +77,22 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """About how long it takes with a peer nearby."""
+        """The approximate duration of the run in seconds, if the peer is nearby."""
         spans = [step.entry.seconds for step in self.runnable]
         at_a_time = SIDE_BY_SIDE if all(step.creates for step in self.runnable) else 1
         return max(sum(spans) / at_a_time, *spans, 0.0) + ENTITY_SECONDS * len(self.created) / at_a_time
 
     @property
     def bound(self) -> float:
-        """Seconds after which the run ends, unless it is told another number."""
+        """The default time limit of the run in seconds."""
         return FAR_AWAY * self.seconds + AT_LEAST
 
 
 def select(entries: Iterable[Entry], only: Iterable[str]) -> tuple[Entry, ...]:
-    """The entries with these ids or of these subjects, all for none. Raises ValueError for an unknown one."""
+    """Return the entries with these ids or of these subjects; all if ``only`` is empty.
+
+    Raises ValueError for an unknown one.
+    """
     known, wanted = tuple(entries), tuple(only)
     names = {each.id for each in known} | {each.subject for each in known}
     for name in wanted:
@@ -100,18 +103,21 @@ def select(entries: Iterable[Entry], only: Iterable[str]) -> tuple[Entry, ...]:
 
 def make_plan(
     entries: Iterable[Entry],
-    powers: Mapping[Side, Powers],
+    rights: Mapping[Side, Rights],
     *,
     run: str,
     queue: str | None = None,
     budget: int | None = None,
     slow: bool = False,
 ) -> Plan:
-    """Plan a run. ``queue``: an empty queue of the primary, for keys without Manage; ``budget`` in operations."""
+    """Return the plan of a run.
+
+    ``queue``: an empty queue of the primary, for keys without Manage. ``budget``: the maximum number of operations.
+    """
     steps: list[Step] = []
     spent = 0
     for each in entries:
-        step = _step(each, powers, run, queue, slow)
+        step = _step(each, rights, run, queue, slow)
         if not step.obstacle and budget is not None and spent + each.price.total > budget:
             step = Step(each, {}, f"beyond the budget of {budget} operations")
         if not step.obstacle:
@@ -120,32 +126,30 @@ def make_plan(
     return Plan(run, tuple(steps))
 
 
-def _step(each: Entry, powers: Mapping[Side, Powers], run: str, queue: str | None, slow: bool) -> Step:
+def _step(each: Entry, rights: Mapping[Side, Rights], run: str, queue: str | None, slow: bool) -> Step:
     names = {entity.label: _name(run, each.id, entity, each.entities) for entity in each.entities}
-    obstacle = _why_down(each, powers) or _obstacle(each, powers, slow)
+    obstacle = _why_down(each, rights) or _obstacle(each, rights, slow)
     if obstacle:
         return Step(each, {}, obstacle)
-    lacking = [side for side in _sides(each) if not powers[side].manage]
+    lacking = [side for side in _sides(each) if not rights[side].manage]
     if not lacking or not (each.entities or each.manages):
         return Step(each, names)
-    why = f"the key lacks Manage on the {lacking[0]}: {powers[lacking[0]].why}"
+    why = f"the key lacks Manage on the {lacking[0]}: {rights[lacking[0]].why}"
     if each.needs_manage:
         return Step(each, {}, why)
     if queue is None:
         return Step(each, {}, f"{why}; name an empty queue with --queue")
-    rights = powers[Side.PRIMARY]
-    for right, is_given in (("Send", rights.send), ("Listen", rights.listen)):
+    own = rights[Side.PRIMARY]
+    for right, is_given in (("Send", own.send), ("Listen", own.listen)):
         if not is_given:
-            return Step(
-                each, {}, f"the key lacks {right} on {queue}{rights.why_not and ': '}{rights.why_not}"
-            )
+            return Step(each, {}, f"the key lacks {right} on {queue}{own.why_not and ': '}{own.why_not}")
     return Step(each, {ONE_QUEUE[0].label: queue}, creates=False)
 
 
-def _why_down(each: Entry, powers: Mapping[Side, Powers]) -> str:
+def _why_down(each: Entry, rights: Mapping[Side, Rights]) -> str:
     sides = {entity.side for entity in each.entities} or {Side.PRIMARY}
-    down = [side for side in Side if side in sides and powers[side].down]
-    return f"the {down[0]} cannot be reached: {powers[down[0]].down}" if down else ""
+    down = [side for side in Side if side in sides and rights[side].down]
+    return f"the {down[0]} cannot be reached: {rights[down[0]].down}" if down else ""
 
 
 def _sides(each: Entry) -> list[Side]:
@@ -153,12 +157,12 @@ def _sides(each: Entry) -> list[Side]:
     return [side for side in Side if side in sides or (each.manages and side is Side.PRIMARY)]
 
 
-def _obstacle(each: Entry, powers: Mapping[Side, Powers], slow: bool) -> str:
+def _obstacle(each: Entry, rights: Mapping[Side, Rights], slow: bool) -> str:
     if each.slow and not slow:
         return "it takes minutes: ask for it with --slow"
-    if each.access and powers[Side.PRIMARY].takes_any_token:
+    if each.access and rights[Side.PRIMARY].takes_any_token:
         return "this emulator takes any token"
-    tier = powers[Side.PRIMARY].tier
+    tier = rights[Side.PRIMARY].tier
     if tier is not None and each.tier > tier:
         return f"the {tier.name.capitalize()} tier lacks it"
     if tier is Tier.PREMIUM and any(getattr(entity, "partitioned", None) for entity in each.entities):

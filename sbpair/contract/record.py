@@ -4,11 +4,13 @@ A recording is a file of JSON lines: first the run, then one line for each entry
 connections and what passed on them:
 
     {"entry": "locks-3", "verdict": "differs", "seen": "...", "at": 1764201600.123, "is_whole": true,
-     "entities": [...], "connections": ["primary"], "frames": [[0.012, 0, "in", "eJx..."], ...]}
+     "entities": [...], "connections": ["primary"], "frames": [[0.012, 0, "in", "eJx..."], ...],
+     "exchanges": [["primary", {"method": "PUT", "target": "/sbpair-verify-...", "status": 201, ...}], ...]}
 
 A frame has its time in seconds from ``at``, the number of its connection, its direction (in: from the client) and its
-bytes, compressed, in base64. What the SDK asks and requests to the administration API are not recorded: an entry that
-needs them, or whose frames are too many, is not whole.
+bytes, compressed, in base64: those of sbpair's own connections, and of the SDK's over TLS. Exchanges are those with
+the administration API, in their order. An entry is not whole when its check also used that API, or the SDK without
+TLS, or when more passed than is kept: its frames alone cannot repeat it then.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ import base64
 import json
 import os
 import re
+import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from sbpair import __version__
 from sbpair.broker.testing.frames import IN, OUT, Conversation, Passing
@@ -37,30 +40,41 @@ from sbpair.pair.client.connection import Tap
 from sbpair.pair.ground.side import Side
 
 from .entry import Entity, Finding
+from .exchange import Exchange
 from .plan import Plan, Step
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from azure.core.rest import HttpRequest, HttpResponse
+
+    from sbpair.pair.pairing.shared.service_order import Exchanged
+
+FORMAT = 2
 CLAIMS = "$cbs"
-MAX_ENTRY, MAX_FILE = 1 << 20, 64 << 20  # characters of frames; what an entry has beyond is left out
+MAX_ENTRY, MAX_FILE = 1 << 20, 64 << 20  # characters of frames; further frames of an entry are left out
 LETTERS = {Side.PRIMARY: "p", Side.SECONDARY: "s"}
 SIGNED = re.compile(r"SharedAccessSignature \S+")
 Conceal = Callable[[str], str]
 
 
 def placeholder(side: Side, name: str) -> str:
-    """What stands for the name of a namespace: a word as long, so that no length in a frame changes."""
+    """Return a placeholder for a namespace name, of the same length so that frame sizes stay the same."""
     return LETTERS[side] * len(name)
 
 
 class Recorder:
-    """Writes a recording to ``file``, readable by its owner alone. Raises OSError when it cannot be created.
+    """Writes a recording to ``file``, readable by its owner only. Raises OSError when the file cannot be created.
 
     ``names``: those of the hosts, with their side. ``conceal`` blanks secrets in text: a frame in which it finds
-    one is left out.
+    one is left out. ``tiers``: of the namespaces by side, as far as they are known.
     """
 
     def __init__(
-        self, file: Path, plan: Plan, names: Mapping[str, Side], conceal: Conceal = blank_keys
+        self,
+        file: Path,
+        plan: Plan,
+        names: Mapping[str, Side],
+        conceal: Conceal = blank_keys,
+        tiers: Mapping[str, str] | None = None,
     ) -> None:
         self._file: TextIO = open(  # noqa: SIM115  for the whole run
             file, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)
@@ -73,14 +87,23 @@ class Recorder:
 
         at = datetime.now(UTC).isoformat(timespec="seconds")
         hosts = sorted(set(self._names.values()), key=len, reverse=True)
-        self._write({"format": FORMAT, "sbpair": __version__, "at": at, "run": plan.run, "hosts": hosts})
+        self._write(
+            {
+                "format": FORMAT,
+                "sbpair": __version__,
+                "at": at,
+                "run": plan.run,
+                "hosts": hosts,
+                "tiers": dict(tiers or {}),
+            }
+        )
 
     def begin(self, step: Step) -> EntryRecord:
         """Record an entry until :meth:`end`."""
         return EntryRecord(step, self._without_names, self._conceal)
 
     def end(self, record: EntryRecord, finding: Finding) -> None:
-        """Write what was recorded of an entry. Never raises."""
+        """Write the recording of an entry. Never raises."""
         seen = self._without_names(self._conceal(finding.seen))
         self._write({**record.line(), "verdict": finding.verdict.value, "seen": seen})
 
@@ -106,24 +129,27 @@ class Recorder:
 
 
 class EntryRecord:
-    """What passes on the connections of one entry."""
+    """The recorded traffic of one entry. Thread-safe: the SDK is called in threads."""
 
     def __init__(self, step: Step, rename: Conceal, conceal: Conceal) -> None:
         self._step = step
         self._rename, self._conceal = rename, conceal
         self._at, self._began = time.time(), time.monotonic()
         self.is_whole = True
-        """Whether the entry used nothing but what is recorded: no SDK, no administration API."""
+        """Whether the frames alone show everything that the check of the entry did."""
 
+        self._lock = threading.Lock()
         self._sides: list[Side] = []
         self._frames: list[tuple[float, int, str, str]] = []
+        self._exchanges: list[tuple[str, dict[str, object]]] = []
         self._left = MAX_ENTRY
         self._left_out = 0
 
     def tap(self, side: Side) -> Tap:
-        """What a new connection to this side calls with all that passes."""
-        number = len(self._sides)
-        self._sides.append(side)
+        """Return the callback that records the traffic of a new connection to this side."""
+        with self._lock:
+            number = len(self._sides)
+            self._sides.append(side)
         conversation, claims = Conversation(), _Claims()
 
         def passes(is_sent: bool, data: bytes) -> None:
@@ -133,8 +159,23 @@ class EntryRecord:
 
         return passes
 
+    def exchanged(self, side: Side) -> Exchanged:
+        """Return the callback that records requests to the administration API of this side."""
+
+        def passes(request: HttpRequest, response: HttpResponse) -> None:
+            found = Exchange.of(request, response).without(lambda text: self._rename(self._conceal(text)))
+            line = found.line()
+            size = len(json.dumps(line))
+            with self._lock:
+                if size > self._left:
+                    return
+                self._left -= size
+                self._exchanges.append((str(side), line))
+
+        return passes
+
     def line(self) -> dict[str, object]:
-        """The line of the entry, without its verdict."""
+        """Return the line of the entry, without its verdict."""
         return {
             "entry": self._step.entry.id,
             "at": round(self._at, 3),
@@ -142,16 +183,19 @@ class EntryRecord:
             "entities": [_settings(each, self._step) for each in self._step.entry.entities],
             "connections": [str(side) for side in self._sides],
             "frames": self._frames,
+            "exchanges": self._exchanges,
         }
 
     def _keep(self, number: int, direction: str, raw: bytes) -> None:
         text = raw.decode("latin-1")
         packed = base64.b64encode(zlib.compress(self._rename(text).encode("latin-1"))).decode()
-        if self._conceal(text) != text or len(packed) > self._left:
-            self._left_out += 1
-            return
-        self._left -= len(packed)
-        self._frames.append((round(time.monotonic() - self._began, 4), number, direction, packed))
+        is_secret = self._conceal(text) != text
+        with self._lock:
+            if is_secret or len(packed) > self._left:
+                self._left_out += 1
+                return
+            self._left -= len(packed)
+            self._frames.append((round(time.monotonic() - self._began, 4), number, direction, packed))
 
 
 class _Claims:
@@ -162,7 +206,7 @@ class _Claims:
         self._first: Transfer | None = None
 
     def without_token(self, passing: Passing) -> Sequence[bytes]:
-        """The frames to keep for this one: none for one that only continues a request."""
+        """Return the frames to keep in place of this one: none if it only continues a request."""
         if (passing.address, passing.direction, passing.performative) != (CLAIMS, IN, "transfer"):
             return (passing.raw,)
         raw = passing.raw
@@ -180,7 +224,7 @@ class _Claims:
 
 
 def _without_signature(payload: bytes) -> bytes:
-    """A request to `$cbs` whose token has no signature; empty if it cannot be read."""
+    """Return a request to `$cbs` without the signature of its token; empty if it cannot be read."""
     try:
         request = Message.decode(payload)
     except (AmqpError, IndexError, ValueError, TypeError):

@@ -41,7 +41,7 @@ class Result:
 
 
 def headline(result: Result) -> str:
-    """The result on one line."""
+    """Return the result in one line."""
     counts = result.counts
     told = [f"{counts[verdict]} {words}" for verdict, words in (
         (Verdict.HOLDS, "hold"), (Verdict.DIFFERS, "differ"), (Verdict.UNKNOWN, "are unknown")
@@ -50,7 +50,7 @@ def headline(result: Result) -> str:
 
 
 def as_json(result: Result) -> dict[str, object]:
-    """The result as plain values, in a form that stays: it can be sent to the project."""
+    """Return the result as plain values, in a stable form that can be sent to the project."""
     return {
         "format": FORMAT,
         "sbpair": __version__,
@@ -63,7 +63,7 @@ def as_json(result: Result) -> dict[str, object]:
             {
                 "id": each.entry.id,
                 "sentence": each.entry.sentence,
-                "falls": list(each.entry.falls),
+                "breaks": list(each.entry.breaks),
                 "verdict": each.verdict.value,
                 "seen": each.seen,
                 "seconds": round(each.seconds, 1),
@@ -74,7 +74,7 @@ def as_json(result: Result) -> dict[str, object]:
 
 
 def page(result: Result) -> str:
-    """The result as one self-contained HTML page."""
+    """Return the result as one self-contained HTML page."""
     differs = [each for each in result.findings if each.verdict is Verdict.DIFFERS]
     kind = "bad" if differs or not result.counts[Verdict.HOLDS] else "ok"
     tiers = ", ".join(f"{side}: {tier}" for side, tier in result.tiers.items())
@@ -100,12 +100,12 @@ def _of(result: Result, subject: str) -> list[Finding]:
 def _table(findings: Sequence[Finding]) -> str:
     rows: list[Row] = [
         (
-            (each.entry.id, each.verdict.value, each.entry.sentence, each.seen, ", ".join(each.entry.falls)),
+            (each.entry.id, each.verdict.value, each.entry.sentence, each.seen, ", ".join(each.entry.breaks)),
             each.verdict is Verdict.DIFFERS,
         )
         for each in findings
     ]
-    return table(("entry", "verdict", "assumption", "seen", "falls"), rows) if rows else ""
+    return table(("entry", "verdict", "assumption", "seen", "breaks"), rows) if rows else ""
 
 
 def _prices(price: Price) -> str:

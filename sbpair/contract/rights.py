@@ -1,4 +1,4 @@
-"""What the keys may do, and the tier of a namespace, found out before anything is created."""
+"""The rights of the keys and the tier of a namespace, determined before anything is created."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from sbpair.pair.ground.daemon_thread import in_daemon_thread
 
 from .entry import Tier
 from .naming import name_of
-from .plan import Powers
+from .plan import Rights
 from .target import Target
 
 TIMEOUT = 20.0  # seconds for each answer
 TIERS = {tier.name: tier for tier in Tier}
 NO_KEY = SharedKey(lambda: ("RootManageSharedAccessKey", "bm90IHRoZSBrZXk="))
-"""Signs what every service refuses."""
+"""Signs tokens that every service refuses."""
 
 
-async def powers_of(target: Target, queue: str | None = None, *, timeout: float = TIMEOUT) -> Powers:
-    """Find out the powers over a namespace; Send and Listen on ``queue``. What does not answer is down.
+async def rights_of(target: Target, queue: str | None = None, *, timeout: float = TIMEOUT) -> Rights:
+    """Determine the rights in a namespace; Send and Listen on ``queue``. One that does not answer counts as down.
 
     ``timeout`` is in seconds, for each answer.
     """
     try:
         connection = await connect(target.namespace, timeout=timeout)
     except ClientError as error:
-        return Powers(manage=False, send=False, listen=False, down=str(error))
+        return Rights(manage=False, send=False, listen=False, down=str(error))
     try:
         takes_any = not target.namespace.uses_tls and await _takes_any_token(target, timeout)
         tier, why = await _tier(target, timeout)
         if not why:
-            return Powers(tier=tier, takes_any_token=takes_any)
+            return Rights(tier=tier, takes_any_token=takes_any)
         no_send, no_listen = await _refusals(connection, queue, timeout) if queue else ("", "")
-        return Powers(
+        return Rights(
             manage=False,
             send=queue is not None and not no_send,
             listen=queue is not None and not no_listen,
@@ -54,7 +54,7 @@ async def powers_of(target: Target, queue: str | None = None, *, timeout: float 
 
 
 async def _refusals(connection: NamespaceConnection, queue: str, timeout: float) -> tuple[str, str]:
-    """Why the key may not send to and receive from a queue; "" where it may."""
+    """Return the reasons why the key may not send to and receive from a queue; "" if it may."""
     found = []
     for opening in (connection.open_sender(queue), connection.open_receiver(queue, lambda event: None)):
         try:
@@ -69,7 +69,7 @@ async def _refusals(connection: NamespaceConnection, queue: str, timeout: float)
 
 
 async def _takes_any_token(target: Target, timeout: float) -> bool:
-    """Whether an emulator takes a token that a wrong key signed."""
+    """Whether an emulator accepts a token that was signed with a wrong key."""
     namespace = replace(target.namespace, tokens=NO_KEY)
     try:
         connection = await connect(namespace, timeout=timeout)
@@ -86,7 +86,7 @@ async def _takes_any_token(target: Target, timeout: float) -> bool:
 
 
 async def _tier(target: Target, timeout: float) -> tuple[Tier | None, str]:
-    """The tier of a namespace, and "" or why the administration API refuses us."""
+    """Return the tier of a namespace and the refusal of the administration API, "" without one."""
 
     def sku_of() -> str:
         with target.administration() as administration:
@@ -101,6 +101,6 @@ async def _tier(target: Target, timeout: float) -> tuple[Tier | None, str]:
         return None, f"the administration API does not answer within {timeout:g} s"
     except AzureError as error:
         return None, f"the administration API cannot be reached ({type(error).__name__}: {error.message})"
-    except Exception as error:  # whatever the SDK makes of the answers of another server
+    except Exception as error:  # any error: the SDK may fail on the answers of another server
         return None, f"the administration API cannot be read ({type(error).__name__}: {error})"
     return TIERS.get(sku.upper()), ""

@@ -1,1 +1,1 @@
-"""Pair: send although a namespace is down, and bring home what was parked meanwhile."""
+"""Pair: send messages although a namespace is down, and bring the parked ones home afterwards."""

@@ -94,6 +94,7 @@ class Client:
             now=lab.now.connection,
         )
         self.events: list[Event] = []
+        self.nodes: dict[str, tuple[ReceiverLink, SenderLink]] = {}
         lab.clients.append(self)
         self.session = self.engine.begin()
         lab.run()
@@ -150,16 +151,12 @@ class Client:
 
     def ask(self, node: str, message: Message) -> Message:
         """Send one request to a node and return its response."""
-        if node not in self._nodes:
-            self._nodes[node] = (self.receiver(node), self.sender(node))
-        sender = self._nodes[node][1]
+        if node not in self.nodes:
+            self.nodes[node] = (self.receiver(node), self.sender(node))
+        sender = self.nodes[node][1]
         assert isinstance(self.send(sender, message.encode()), Accepted)
         (response,) = self.take(MessageReceived)
         return Message.decode(response.payload)
-
-    @property
-    def _nodes(self) -> dict[str, tuple[ReceiverLink, SenderLink]]:
-        return self.__dict__.setdefault("nodes", {})
 
 
 _NAMES = itertools.count(1)
@@ -194,7 +191,7 @@ class Lab:
             busy = self.frontend.deliver(self.now) or busy
             self.frontend.take_pending()
             for client in self.clients:
-                if data := client.server.data_to_send():
+                if data := b"".join(client.server.pieces_to_send()):
                     client.engine.receive_data(data, self.now.connection)
                     client.events += client.engine.events()
                     client.server.answers.passed_on()

@@ -78,7 +78,7 @@ OVERLAPPING = [
 
 
 @pytest.mark.parametrize(("lower", "upper", "path"), OVERLAPPING, ids=["status", "partition", "namespace"])
-def test_when_one_of_two_ends_the_other_shows_whichever_it_is(lab, lower, upper, path):
+def test_when_one_of_two_faults_ends_the_other_takes_effect(lab, lower, upper, path):
     one, _ = lab.set(lower, path)
     beneath = lab.seen()
     other, _ = lab.set(upper, path)
@@ -94,7 +94,7 @@ def test_when_one_of_two_ends_the_other_shows_whichever_it_is(lab, lower, upper,
 
 
 @pytest.mark.parametrize(("lower", "upper", "path"), OVERLAPPING, ids=["status", "partition", "namespace"])
-def test_each_counts_its_own_begins_and_none_for_showing_again(lab, lower, upper, path):
+def test_each_fault_counts_only_its_own_activations(lab, lower, upper, path):
     one, _ = lab.set(lower, path)
     other, _ = lab.set(upper, path)
     lab.end(other)
@@ -111,7 +111,7 @@ def test_faults_of_other_entities_and_partitions_do_not_overlap(lab):
     assert lab.namespace.queue("parts").partitions[1].health is Health.DOWN
 
 
-def test_one_that_is_set_first_and_begins_later_stays_beneath(lab, monkeypatch):
+def test_a_fault_set_first_but_starting_later_stays_underneath(lab, monkeypatch):
     monkeypatch.setattr(lab.active_faults, "_arm", lambda seconds: None)  # the test looks at the clock
     late, _ = lab.set(Disabled("SendDisabled"), "orders", after=5.0)
     lab.set(Disabled("ReceiveDisabled"), "orders", lasting=10.0)
@@ -123,7 +123,7 @@ def test_one_that_is_set_first_and_begins_later_stays_beneath(lab, monkeypatch):
     assert late.hits == 1
 
 
-def test_what_an_operator_sets_meanwhile_is_there_when_the_fault_ends(lab):
+def test_operator_changes_during_a_fault_are_kept_after_it(lab):
     fault, _ = lab.set(Disabled("ReceiveDisabled"), "orders")
     asked = replace(lab.namespace.queue("orders").description, status="SendDisabled")
     assert asked.status != fault.rule.effect.status
@@ -133,7 +133,7 @@ def test_what_an_operator_sets_meanwhile_is_there_when_the_fault_ends(lab):
     assert lab.seen()[0] == "SendDisabled"
 
 
-def test_one_that_cannot_begin_is_refused_and_ends_nothing(lab):
+def test_a_fault_that_cannot_start_is_refused_and_ends_no_other(lab):
     stands, _ = lab.set(Disabled(), "orders")
     nowhere, refused = lab.set(Disabled(), "nowhere")
     assert refused.keys() == {nowhere}
@@ -141,13 +141,7 @@ def test_one_that_cannot_begin_is_refused_and_ends_nothing(lab):
     assert lab.seen()[0] == "Disabled"
 
 
-def test_one_whose_entity_is_gone_ends_in_peace(lab):
-    fault, _ = lab.set(Disabled(), "orders")
-    lab.namespace.delete_queue("orders", NOON)
-    lab.end(fault)
-
-
-def test_stopping_ends_all_of_them(lab):
+def test_stopping_ends_all_faults(lab):
     for effect, path in ((Disabled(), "orders"), (PartitionDown(0), "parts"), (Down(), None)):
         lab.set(effect, path)
     lab.active_faults.stop()

@@ -36,7 +36,7 @@ def namespace() -> Namespace:
 
 
 @pytest.mark.spec("X-16")
-def test_a_request_without_an_api_version_is_answered(namespace: Namespace) -> None:
+def test_a_request_without_api_version_is_answered(namespace: Namespace) -> None:
     put(namespace, "/orders")
     assert get(namespace, "/orders", "").status == 200
     for number in range(3):
@@ -53,7 +53,7 @@ def test_an_error_has_no_xml_declaration(namespace: Namespace) -> None:
 
 
 @pytest.mark.spec("X-14")
-def test_a_forwarding_target_comes_back_with_scheme_and_host_in_lower_case(namespace: Namespace) -> None:
+def test_a_forwarding_target_is_returned_with_scheme_and_host_in_lower_case(namespace: Namespace) -> None:
     put(namespace, "/Archive")
     put(namespace, "/orders", {"ForwardTo": "SB://Contoso.ServiceBus.Windows.NET/Archive"})
     put(namespace, "/plain", {"ForwardDeadLetteredMessagesTo": "Archive"})
@@ -62,7 +62,7 @@ def test_a_forwarding_target_comes_back_with_scheme_and_host_in_lower_case(names
 
 
 @pytest.mark.spec("X-14", "W-1")
-def test_target_that_came_late_comes_back_in_the_same_form(namespace: Namespace) -> None:
+def test_a_forwarding_target_set_later_is_returned_in_the_same_form(namespace: Namespace) -> None:
     put(
         namespace,
         "/orders",
@@ -83,7 +83,7 @@ def test_the_largest_message_of_a_premium_entity_is_1_to_100_megabytes(size: int
 
 
 @pytest.mark.spec("X-12")
-def test_an_update_is_no_use_of_an_entity_and_a_new_subscription_was_used_when_it_was_created() -> None:
+def test_an_update_is_no_access_and_a_new_subscription_was_accessed_at_creation() -> None:
     namespace = Namespace("contoso")
     put(namespace, "/orders")
     update(namespace, "/orders", {"MaxDeliveryCount": "3"})
@@ -121,7 +121,7 @@ def test_a_premium_namespace_has_messaging_units(settings: dict[str, object], un
         ({"EnablePartitioning": "true"}, "Partitioning cannot be changed for Queue. "),
     ],
 )
-def test_what_is_fixed_at_creation_is_told_in_the_words_of_the_service(
+def test_a_change_of_a_fixed_setting_is_refused_in_the_words_of_the_service(
     namespace: Namespace, changed: dict[str, str], told: str
 ) -> None:
     put(namespace, "/orders")
@@ -168,7 +168,7 @@ ERRORS = [  # as published, without trackers; what was asked for, and the servic
 
 @pytest.mark.spec("W-6")
 @pytest.mark.parametrize(("method", "path", "kind", "is_update", "told"), ERRORS)
-def test_error_has_words_of_the_service(
+def test_an_error_has_the_words_of_the_service(
     namespace: Namespace, method: str, path: str, kind: str, is_update: bool, told: str
 ) -> None:
     namespace.create_topic("news", TopicDescription(), NOW)
@@ -182,7 +182,7 @@ def test_error_has_words_of_the_service(
 
 
 @pytest.mark.spec("W-6")
-def test_missing_subscription_without_api_version_is_told_in_the_status_line(namespace: Namespace) -> None:
+def test_a_missing_subscription_without_api_version_is_named_in_the_status_line(namespace: Namespace) -> None:
     namespace.create_topic("news", TopicDescription(), NOW)
     response = get(namespace, "/news/Subscriptions/none", "")
     assert (response.status, response.reason, response.body) == (404, "40400: Endpoint not found.", b"")
@@ -208,5 +208,5 @@ def test_answers_have_the_tag_of_the_queue_or_topic(namespace: Namespace) -> Non
 
 @pytest.mark.spec("W-6")
 @pytest.mark.parametrize(("version", "status"), [("", 200), ("api-version=2017-04", 404), (VERSION, 200)])
-def test_below_a_missing_topic_a_get_finds_nothing(namespace: Namespace, version: str, status: int) -> None:
+def test_a_get_below_a_missing_topic_finds_nothing(namespace: Namespace, version: str, status: int) -> None:
     assert get(namespace, "/nowhere/Subscriptions/none", version).status == status

@@ -29,7 +29,7 @@ MakeLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
 @LOOPS
-def test_an_instant_that_has_passed_rings_and_the_earliest_of_several_counts(make_loop: MakeLoop) -> None:
+def test_a_past_instant_rings_at_once_and_the_earliest_alarm_counts(make_loop: MakeLoop) -> None:
     async def rings() -> list[str]:
         loop, rung, done = asyncio.get_running_loop(), list[str](), asyncio.Event()
         late, soon = Alarm(lambda: rung.append("late")), Alarm(lambda: (rung.append("soon"), done.set()))
@@ -47,7 +47,7 @@ def test_an_instant_that_has_passed_rings_and_the_earliest_of_several_counts(mak
 
 
 @LOOPS
-def test_answers_that_are_delayed_come_and_the_broker_serves_on(
+def test_delayed_answers_arrive_while_the_broker_keeps_serving(
     make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "new_event_loop", make_loop)
@@ -65,7 +65,7 @@ def test_answers_that_are_delayed_come_and_the_broker_serves_on(
 
 
 @LOOPS
-def test_a_client_that_is_gone_before_our_half_is_closed_keeps_no_broker_from_stopping(
+def test_a_client_that_disconnects_first_does_not_keep_the_broker_from_stopping(
     make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "new_event_loop", make_loop)
@@ -109,7 +109,7 @@ def failures_of_calls_until_it_stops() -> list[BaseException]:
     return failures
 
 
-def test_a_call_that_meets_the_end_of_the_broker_is_answered() -> None:
+def test_a_call_during_the_stop_of_the_broker_is_answered() -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)  # so that the two threads interleave at every line
     try:
@@ -120,7 +120,7 @@ def test_a_call_that_meets_the_end_of_the_broker_is_answered() -> None:
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
-async def test_who_stops_as_a_connection_is_complete_leaves_none_open(
+async def test_stopping_during_a_handshake_leaves_no_connection_open(
     is_tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, aborted = asyncio.get_running_loop(), asyncio.Event()

@@ -66,7 +66,7 @@ def queue(told: Told, **fields: object):
 
 
 @pytest.mark.spec("G-2")
-def test_what_goes_through_a_queue_together_is_told_together(told: Told) -> None:
+def test_messages_that_pass_a_queue_together_are_recorded_together(told: Told) -> None:
     orders = queue(told)
     numbers = orders.enqueue_all([message("a"), message("b", session_id="s")], NOON)
     assert told.hear() == [
@@ -82,7 +82,7 @@ def test_what_goes_through_a_queue_together_is_told_together(told: Told) -> None
     ]
 
 
-def test_what_is_given_back_or_deferred_is_still_there(told: Told) -> None:
+def test_abandoned_and_deferred_messages_are_recorded_as_present(told: Told) -> None:
     orders = queue(told)
     orders.enqueue_all([message("a"), message("b"), message("c")], NOON)
     told.hear()
@@ -95,7 +95,7 @@ def test_what_is_given_back_or_deferred_is_still_there(told: Told) -> None:
 
 
 @pytest.mark.spec("G-2")
-def test_a_dead_letter_has_its_reason_and_leaves_its_queue_later(told: Told) -> None:
+def test_a_dead_letter_is_recorded_with_its_reason_and_leaves_later(told: Told) -> None:
     orders = queue(told, max_delivery_count=1)
     orders.enqueue(message("a"), NOON)
     told.hear()
@@ -107,7 +107,7 @@ def test_a_dead_letter_has_its_reason_and_leaves_its_queue_later(told: Told) -> 
     assert told.fates() == [("orders/$DeadLetterQueue", "received", ("a",))]
 
 
-def test_expiry_is_told_as_such_or_as_a_dead_letter(told: Told) -> None:
+def test_expiry_is_recorded_as_expiry_or_as_dead_letter(told: Told) -> None:
     for buries, fate in ((False, "expired"), (True, "dead-lettered")):
         name = f"q{buries}"
         made = told.namespace.create_queue(
@@ -119,7 +119,7 @@ def test_expiry_is_told_as_such_or_as_a_dead_letter(told: Told) -> None:
         assert told.fates() == [(name, fate, ("a",))]
 
 
-def test_a_duplicate_is_dropped_and_a_ping_is_nobodys(told: Told) -> None:
+def test_a_dropped_duplicate_is_recorded_and_a_ping_is_not(told: Told) -> None:
     orders = queue(told, requires_duplicate_detection=True)
     orders.enqueue_all([message("a"), message("a")], NOON)
     orders.enqueue(message("", is_ping=True), NOON)
@@ -128,7 +128,7 @@ def test_a_duplicate_is_dropped_and_a_ping_is_nobodys(told: Told) -> None:
     assert told.fates() == [("orders", "sent", ("a",)), ("orders", "dropped", ("a",))]
 
 
-def test_what_a_destination_refused_lies_dead_with_the_queue_it_was_sent_via(told: Told) -> None:
+def test_a_transfer_refused_by_its_destination_is_recorded_on_the_via_queue(told: Told) -> None:
     via = told.namespace.create_queue("via", QueueDescription(), NOON)
     via.dead_letter_untransferred(message("a"), EntityNotFoundError("orders"), NOON)
     (stored, removed) = told.fates()
@@ -136,13 +136,13 @@ def test_what_a_destination_refused_lies_dead_with_the_queue_it_was_sent_via(tol
     assert removed == ("via", "dead-lettered", ("a",))
 
 
-def test_no_event_tells_of_more_duplicates_than_of_anything_else(told: Told) -> None:
+def test_a_duplicate_event_lists_no_more_messages_than_other_events(told: Told) -> None:
     for _ in range(2 * MAX_MESSAGES + 1):
         told.recorder.dropped("orders", message("a"))
     assert [len(each.message_ids) for each in told.hear()] == [MAX_MESSAGES, MAX_MESSAGES, 1]
 
 
-def test_a_schedule_is_stored_once_and_a_cancelled_one_is_told(told: Told) -> None:
+def test_a_scheduled_message_is_recorded_once_and_so_is_its_cancellation(told: Told) -> None:
     orders = queue(told)
     later = NOON + MINUTE
     _, second = orders.enqueue_all([message(key, scheduled_for=later) for key in ("a", "b")], NOON)
@@ -151,7 +151,7 @@ def test_a_schedule_is_stored_once_and_a_cancelled_one_is_told(told: Told) -> No
     assert told.fates() == [("orders", "scheduled", ("a", "b")), ("orders", "cancelled", ("b",))]
 
 
-def test_a_topic_hands_on_and_its_subscriptions_keep(told: Told) -> None:
+def test_a_topic_records_passing_messages_and_its_subscriptions_stored_ones(told: Told) -> None:
     events = told.namespace.create_topic("events", TopicDescription(), NOON)
     for name in ("one", "two"):
         told.namespace.create_subscription("events", name, SubscriptionDescription(), NOON)
@@ -164,7 +164,7 @@ def test_a_topic_hands_on_and_its_subscriptions_keep(told: Told) -> None:
     ]
 
 
-def test_what_is_forwarded_leaves_one_queue_and_comes_to_the_other(told: Told) -> None:
+def test_a_forwarded_message_is_recorded_as_leaving_one_queue_and_entering_the_other(told: Told) -> None:
     told.namespace.create_queue("all", QueueDescription(), NOON)
     orders = queue(told, forward_to="all")
     orders.enqueue(message("a"), NOON)
@@ -177,7 +177,7 @@ def test_what_is_forwarded_leaves_one_queue_and_comes_to_the_other(told: Told) -
 
 
 @pytest.mark.parametrize("is_partitioned", [False, True], ids=["plain", "partitioned"])
-def test_an_entity_that_is_deleted_takes_its_messages_with_it(told: Told, is_partitioned: bool) -> None:
+def test_deleting_an_entity_records_the_end_of_its_messages(told: Told, is_partitioned: bool) -> None:
     orders = queue(told, enable_partitioning=is_partitioned, max_delivery_count=1)
     orders.enqueue(message("a"), NOON)
     orders.dead_letter(orders.receive(NOON).lock_token, NOON, {})
@@ -192,7 +192,7 @@ def test_an_entity_that_is_deleted_takes_its_messages_with_it(told: Told, is_par
 
 @pytest.mark.spec("G-2")
 @pytest.mark.parametrize("seed", range(20))
-def test_what_came_less_what_left_is_what_is_there(told: Told, seed: int) -> None:
+def test_recorded_arrivals_minus_departures_equal_the_stored_messages(told: Told, seed: int) -> None:
     rng, now = random.Random(seed), NOON
     orders = queue(
         told, max_delivery_count=2, dead_lettering_on_message_expiration=seed % 2 == 0,

@@ -50,7 +50,7 @@ def take(connection_string: str, most: int) -> None:
 
 
 @pytest.mark.spec("G-2")
-def test_each_namespace_writes_a_whole_journal_of_its_own(tmp_path: Path) -> None:
+def test_each_namespace_writes_a_complete_journal(tmp_path: Path) -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}, journal=tmp_path) as broker:
         broker.namespace("contoso").create_queue("orders")
         send(broker.namespace("contoso").connection_string, ["a", "b", "c"])
@@ -68,7 +68,7 @@ def test_each_namespace_writes_a_whole_journal_of_its_own(tmp_path: Path) -> Non
         assert mine[-1]["is_last"]
 
 
-def test_what_an_operator_deletes_is_told_too(tmp_path: Path) -> None:
+def test_operator_deletions_are_recorded(tmp_path: Path) -> None:
     with Broker({"contoso": 0}, journal=tmp_path) as broker:
         contoso = broker.namespace("contoso")
         contoso.create_queue("orders")
@@ -78,7 +78,7 @@ def test_what_an_operator_deletes_is_told_too(tmp_path: Path) -> None:
     assert (removed["how"], removed["message_ids"]) == ("deleted", ["a"])
 
 
-def test_a_broker_that_starts_again_is_another_writer(tmp_path: Path) -> None:
+def test_a_restarted_broker_is_a_new_writer(tmp_path: Path) -> None:
     broker = Broker({"contoso": 0}, journal=tmp_path)
     for _ in range(2):
         broker.start()
@@ -86,7 +86,7 @@ def test_a_broker_that_starts_again_is_another_writer(tmp_path: Path) -> None:
     assert len(journal_files(tmp_path)) == 2
 
 
-def test_a_directory_that_cannot_be_written_keeps_the_broker_from_starting(tmp_path: Path) -> None:
+def test_an_unwritable_directory_prevents_the_start_of_the_broker(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BrokerError, match="cannot write a journal to"):
         Broker({"contoso": 0}, journal=tmp_path / "file").start()
@@ -94,7 +94,7 @@ def test_a_directory_that_cannot_be_written_keeps_the_broker_from_starting(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.spec("G-2")
-def test_a_broker_that_is_killed_has_told_all_but_its_last_moment_and_leaves_no_last_record(
+def test_a_killed_broker_lacks_at_most_its_last_moment_and_its_closing_record(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-m", "sbpair", "broker", "--namespace", "contoso:0", "--json"]
@@ -116,7 +116,7 @@ def test_a_broker_that_is_killed_has_told_all_but_its_last_moment_and_leaves_no_
 
 
 @pytest.mark.spec("G-26")
-def test_with_a_store_nothing_is_told_before_it_is_on_the_disk(
+def test_a_broker_with_a_store_records_only_synced_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sbpair.broker.errors import StoreFailedError

@@ -46,18 +46,18 @@ def bound_of(text: str) -> int:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["where"])
-def test_each_bound_of_the_table_is_that_of_the_code(row: dict[str, str]) -> None:
+def test_every_bound_in_the_table_equals_its_constant(row: dict[str, str]) -> None:
     assert value_of(row["where"]) == bound_of(row["bound"])
     assert row["when"] in ("before", "after")
 
 
-def test_the_table_is_read_and_names_nothing_twice() -> None:
+def test_the_table_of_bounds_is_readable_and_has_no_duplicates() -> None:
     names = [row["where"] for row in ROWS]
     assert len(names) > 25
     assert len(set(names)) == len(names)
 
 
-def test_a_bound_in_bytes_that_the_code_has_is_in_the_table() -> None:
+def test_every_byte_limit_of_the_code_is_in_the_table() -> None:
     known = {row["where"].partition("[")[0] for row in ROWS} | OF_ANSWERS
     found = set()
     installed = Path(sbpair.__file__).parent
@@ -69,7 +69,7 @@ def test_a_bound_in_bytes_that_the_code_has_is_in_the_table() -> None:
     assert found - known - {each for each in found if "frames:MIN" in each} == set()
 
 
-def test_before_authentication_one_connection_costs_little() -> None:
+def test_an_unauthenticated_connection_costs_little() -> None:
     heads = {row["where"]: bound_of(row["bound"]) for row in ROWS if row["when"] == "before"}
     kept = {where: size for where, size in heads.items() if size > 512 * 1024}
     assert set(kept) == {"sbpair.broker.server.wire:MAX_DISCARDED"}  # which is not kept

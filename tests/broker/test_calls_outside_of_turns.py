@@ -35,7 +35,7 @@ def is_armed(contoso: NamespaceControl) -> bool:
 
 @pytest.mark.spec("T-20")
 @CREATING
-def test_an_entity_created_in_a_quiet_broker_is_deleted_when_its_span_is_over(
+def test_an_idle_entity_created_in_a_quiet_broker_is_deleted_on_time(
     create: Callable[[NamespaceControl], None],
 ) -> None:
     with Broker({"contoso": 0}) as broker:
@@ -47,7 +47,7 @@ def test_an_entity_created_in_a_quiet_broker_is_deleted_when_its_span_is_over(
 
 @pytest.mark.spec("T-20")
 @CREATING
-def test_so_is_one_that_was_created_before_the_broker_started(
+def test_a_callback_created_before_the_broker_started_runs_too(
     create: Callable[[NamespaceControl], None],
 ) -> None:
     broker = Broker({"contoso": 0})
@@ -57,7 +57,7 @@ def test_so_is_one_that_was_created_before_the_broker_started(
 
 
 @pytest.mark.spec("R-14")
-def test_an_entity_is_updated_and_deleted_before_the_start_and_after_the_end() -> None:
+def test_an_entity_can_be_changed_and_deleted_while_the_broker_is_stopped() -> None:
     broker = Broker({"contoso": 0})
     contoso = broker.namespace("contoso")
     contoso.create_queue("orders", auto_delete_on_idle=SPAN)

@@ -47,9 +47,7 @@ def made() -> Certificates:
     "name",
     ["localhost", "127.0.0.1", "::1", "contoso.servicebus.windows.net", "contoso", "contoso-dr.example"],
 )
-def test_a_client_that_has_the_authority_trusts_every_name_of_the_broker(
-    made: Certificates, name: str
-) -> None:
+def test_a_client_with_the_authority_trusts_every_name_of_the_broker(made: Certificates, name: str) -> None:
     assert handshake(made, name, made.ca_file) in ("TLSv1.2", "TLSv1.3")
 
 
@@ -60,7 +58,7 @@ def test_another_name_is_not_trusted(made: Certificates) -> None:
 
 
 @pytest.mark.spec("S-6")
-def test_a_client_without_the_authority_trusts_nothing(made: Certificates) -> None:
+def test_a_client_without_the_authority_rejects_the_certificate(made: Certificates) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(made, "localhost", None)
 
@@ -80,11 +78,11 @@ def test_a_strict_client_accepts_the_chain(made: Certificates) -> None:
 
 
 @pytest.mark.spec("S-6")
-def test_nothing_older_than_tls_1_2_is_spoken(made: Certificates) -> None:
+def test_tls_below_1_2_is_refused(made: Certificates) -> None:
     assert made.ssl_context().minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-def test_keys_are_for_the_owner_alone_even_where_a_looser_file_stood(tmp_path: Path) -> None:
+def test_key_files_are_owner_only_even_if_a_looser_file_existed(tmp_path: Path) -> None:
     directory = tmp_path / "tls"
     directory.mkdir()
     (directory / "server-key.pem").write_text("old")
@@ -96,7 +94,7 @@ def test_keys_are_for_the_owner_alone_even_where_a_looser_file_stood(tmp_path: P
     assert stat.S_IMODE(fresh.stat().st_mode) == 0o700
 
 
-def test_a_private_directory_is_gone_at_the_end_and_a_given_one_stays(tmp_path: Path) -> None:
+def test_a_private_directory_is_removed_at_the_end_and_a_given_one_is_kept(tmp_path: Path) -> None:
     with certificates.provide([], NOW_S) as private:
         assert private.ca_file.exists()
     assert not private.directory.exists()
@@ -105,7 +103,7 @@ def test_a_private_directory_is_gone_at_the_end_and_a_given_one_stays(tmp_path: 
     assert kept.ca_file.exists()
 
 
-def test_a_directory_that_is_still_good_is_used_as_it_is(tmp_path: Path) -> None:
+def test_a_valid_certificate_directory_is_reused(tmp_path: Path) -> None:
     first = certificates.provide(["contoso"], NOW_S, tmp_path).server_file.read_bytes()
     assert certificates.provide(["contoso"], NOW_S + 60, tmp_path).server_file.read_bytes() == first
     assert certificates.provide([], NOW_S + 60, tmp_path).server_file.read_bytes() == first
@@ -129,7 +127,7 @@ def swap_the_authority(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [lose_the_key, swap_the_key, garble_the_certificate, swap_the_authority])
-def test_a_damaged_directory_is_written_anew(tmp_path: Path, damage) -> None:
+def test_a_damaged_certificate_directory_is_rewritten(tmp_path: Path, damage) -> None:
     certificates.provide([], NOW_S, tmp_path)
     damage(tmp_path)
     repaired = certificates.provide([], NOW_S, tmp_path)
@@ -144,7 +142,7 @@ def test_a_damaged_directory_is_written_anew(tmp_path: Path, damage) -> None:
         ([], certificates.LIFETIME - timedelta(days=6)),
     ],
 )
-def test_a_pair_for_other_names_or_near_its_end_is_replaced(
+def test_a_certificate_for_other_names_or_near_expiry_is_replaced(
     tmp_path: Path, names: list[str], later: timedelta
 ) -> None:
     first = certificates.provide(["contoso"], NOW_S, tmp_path).ca_file.read_bytes()
@@ -152,14 +150,14 @@ def test_a_pair_for_other_names_or_near_its_end_is_replaced(
     assert certificates.provide(names, then, tmp_path).ca_file.read_bytes() != first
 
 
-def test_cryptography_is_loaded_only_when_a_certificate_is_made() -> None:
+def test_cryptography_is_loaded_only_to_create_a_certificate() -> None:
     program = "import sys, sbpair.broker.certificates; print('cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
 @pytest.mark.spec("R-197")
-def test_a_link_where_a_certificate_belongs_is_replaced_and_not_followed(tmp_path: Path) -> None:
+def test_a_symbolic_link_in_place_of_a_certificate_is_replaced(tmp_path: Path) -> None:
     directory = tmp_path / "tls"
     directory.mkdir()
     for name in ("ca.pem", "server.pem", "ca-key.pem", "server-key.pem"):
@@ -173,7 +171,7 @@ def test_a_link_where_a_certificate_belongs_is_replaced_and_not_followed(tmp_pat
 
 @pytest.mark.spec("R-197")
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_the_umask_decides_nothing_about_certificates(tmp_path: Path, umask: int) -> None:
+def test_the_umask_does_not_affect_certificate_permissions(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         made = certificates.provide([], NOW_S, tmp_path / "tls")

@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from sbpair.broker.auth import make_token
+from sbpair.broker.bearer import make_bearer
 from sbpair.pair.amqp.events import ConnectionClosed, ConnectionOpened, LinkAttached, LinkDetached
 from sbpair.pair.amqp.message import Message, Properties, ValueBody
 from sbpair.pair.amqp.types import Int
@@ -40,7 +41,7 @@ def conditions(client):
 
 
 @pytest.mark.parametrize("message_id", [uuid.UUID(int=1), "text", b"bytes"])
-def test_a_good_token_is_accepted_and_the_answer_is_correlated_in_kind(guarded, message_id):
+def test_a_valid_token_is_accepted_and_the_answer_has_the_request_id_as_correlation(guarded, message_id):
     guarded.queue()
     code, response = put(guarded.client(), token(), message_id=message_id)
 
@@ -61,7 +62,7 @@ def test_a_good_token_is_accepted_and_the_answer_is_correlated_in_kind(guarded, 
         (None, 400),
     ],
 )
-def test_a_bad_token_is_refused_and_says_why_without_repeating_it(guarded, proof, code):
+def test_a_bad_token_is_refused_with_a_reason_that_does_not_repeat_it(guarded, proof, code):
     guarded.queue()
     got, response = put(guarded.client(), proof)
 
@@ -71,14 +72,14 @@ def test_a_bad_token_is_refused_and_says_why_without_repeating_it(guarded, proof
     assert "sig=" not in words
 
 
-def test_a_token_for_a_queue_that_is_not_there_is_answered_404(guarded):
+def test_a_token_for_a_missing_queue_is_answered_404(guarded):
     audience = "sb://localhost:5671/nowhere"
     code, _ = put(guarded.client(), token(audience=audience), audience=audience)
 
     assert code == 404
 
 
-def test_a_name_below_the_queue_is_the_queues(guarded):
+def test_a_path_below_a_queue_is_authorised_like_the_queue(guarded):
     guarded.queue()
     for below in ("/$management", "/$DeadLetterQueue", "/$DeadLetterQueue/$management"):
         code, _ = put(guarded.client(), token(), audience=AUDIENCE + below)
@@ -86,14 +87,14 @@ def test_a_name_below_the_queue_is_the_queues(guarded):
 
 
 @pytest.mark.parametrize("wrong", [{"operation": "delete"}, {"operation": None}, {"audience": None}])
-def test_a_request_that_is_no_put_token_is_answered_400(guarded, wrong):
+def test_a_request_other_than_put_token_is_answered_400(guarded, wrong):
     guarded.queue()
     code, _ = put(guarded.client(), token(), **wrong)
 
     assert code == 400
 
 
-def test_a_reply_goes_to_the_link_that_reply_to_names(guarded):
+def test_a_reply_goes_to_the_link_named_by_reply_to(guarded):
     guarded.queue()
     client = guarded.client()
     other = client.receiver("$cbs", name="cbs-other")
@@ -104,7 +105,7 @@ def test_a_reply_goes_to_the_link_that_reply_to_names(guarded):
 
 
 @pytest.mark.spec("S-4")
-def test_without_a_claim_nothing_is_attached(guarded):
+def test_attaching_without_a_claim_is_refused(guarded):
     guarded.queue()
     client = guarded.client()
     for direction, node in (("sender", "orders"), ("receiver", "orders")):
@@ -114,7 +115,7 @@ def test_without_a_claim_nothing_is_attached(guarded):
 
 
 @pytest.mark.spec("W-9", "S-4")
-def test_management_link_before_first_claim_is_judged_by_request(guarded):
+def test_a_management_request_before_the_first_claim_is_judged_itself(guarded):
     guarded.queue()
     client = guarded.client()
     peek = "peek-message", {"from-sequence-number": 1, "message-count": Int(1)}
@@ -128,7 +129,7 @@ def test_management_link_before_first_claim_is_judged_by_request(guarded):
 
 
 @pytest.mark.spec("S-4")
-def test_whether_a_queue_exists_is_not_told_to_who_has_no_claim(guarded):
+def test_a_client_without_a_claim_does_not_learn_whether_a_queue_exists(guarded):
     client = guarded.client()
     client.sender("nowhere")
 
@@ -136,7 +137,7 @@ def test_whether_a_queue_exists_is_not_told_to_who_has_no_claim(guarded):
 
 
 @pytest.mark.spec("S-3")
-def test_the_right_to_listen_is_not_the_right_to_send(guarded):
+def test_the_right_to_listen_does_not_include_send(guarded):
     guarded.queue()
     client = guarded.client()
     put(client, token(name="Listener", key="bGlzdGVu"))
@@ -148,7 +149,7 @@ def test_the_right_to_listen_is_not_the_right_to_send(guarded):
 
 
 @pytest.mark.spec("S-4")
-def test_a_claim_is_the_connections_own(guarded):
+def test_a_claim_applies_only_to_its_connection(guarded):
     guarded.queue()
     first, second = guarded.client(), guarded.client()
     put(first, token())
@@ -159,7 +160,7 @@ def test_a_claim_is_the_connections_own(guarded):
 
 
 @pytest.mark.spec("S-4")
-def test_when_the_token_runs_out_the_links_are_detached(guarded):
+def test_an_expired_token_detaches_its_links(guarded):
     guarded.queue()
     client = guarded.client()
     put(client, token(expires=NOON_S + 100))
@@ -175,7 +176,7 @@ def test_when_the_token_runs_out_the_links_are_detached(guarded):
     assert all("Code: RenewToken. Details: Unauthorized access. " in text for text in texts)
 
 
-def test_a_refreshed_token_keeps_them(guarded):
+def test_a_refreshed_token_keeps_its_links(guarded):
     guarded.queue()
     client = guarded.client()
     put(client, token(expires=NOON_S + 100))
@@ -187,7 +188,7 @@ def test_a_refreshed_token_keeps_them(guarded):
     assert conditions(client) == []
 
 
-def test_entity_time_does_not_age_a_token(guarded):
+def test_a_shifted_entity_clock_does_not_age_a_token(guarded):
     guarded.queue()
     client = guarded.client()
     put(client, token(expires=NOON_S + 100))
@@ -198,14 +199,14 @@ def test_entity_time_does_not_age_a_token(guarded):
 
 
 @pytest.mark.spec("S-4")
-def test_who_shows_no_claim_in_time_is_shown_out(guarded):
+def test_a_connection_without_a_claim_in_time_is_closed(guarded):
     client = guarded.client()
     guarded.advance(connection=21)
 
     assert [event.condition.symbol for event in client.take(ConnectionClosed)] == ["amqp:connection:forced"]
 
 
-def test_who_has_one_may_stay_idle(guarded):
+def test_a_connection_with_a_claim_may_stay_idle(guarded):
     guarded.queue()
     client = guarded.client()
     put(client, token())
@@ -215,7 +216,7 @@ def test_who_has_one_may_stay_idle(guarded):
 
 
 class TestPlain:
-    def test_name_and_key_open_the_namespace(self, guarded):
+    def test_sasl_plain_with_key_name_and_key_opens_the_namespace(self, guarded):
         guarded.queue()
         client = guarded.client(mechanism="PLAIN", response=b"\0Root\0a2V5")
 
@@ -225,7 +226,7 @@ class TestPlain:
     @pytest.mark.parametrize(
         "response", [b"", b"\0Root\0wrong", b"Root\0a2V5", b"\0\xff\0a2V5", b"\0Root\0a2V5\0", b"\0" * 5000]
     )
-    def test_anything_else_is_refused(self, guarded, response):
+    def test_sasl_plain_with_a_wrong_name_or_key_is_refused(self, guarded, response):
         client = guarded.client(mechanism="PLAIN", response=response)
 
         assert client.take(ConnectionOpened) == []
@@ -237,13 +238,13 @@ class TestPlain:
         assert client.take(ConnectionOpened) == []
 
 
-def test_open_access_asks_for_nothing(lab):
+def test_open_access_requires_no_claim(lab):
     lab.queue()
 
     assert lab.client().sender("orders").is_open
 
 
-def test_sending_via_an_entity_takes_a_claim_for_both(guarded):
+def test_sending_via_an_entity_needs_a_claim_for_both(guarded):
     guarded.queue()
     guarded.queue("bills")
     client = guarded.client()
@@ -261,6 +262,16 @@ def test_sending_via_an_entity_takes_a_claim_for_both(guarded):
 def test_an_expired_token_is_refused_in_the_words_of_the_service(guarded):
     guarded.queue()
     code, response = put(guarded.client(), token(expires=NOON_S - 60))
+
+    told = "ExpiredToken: The token is expired. Expiration time: '2027-01-15 07:59:00Z'. TrackingId:"
+    assert code == 401
+    assert response.application_properties["status-description"].startswith(told)
+
+
+@pytest.mark.spec("X-17", "W-4")
+def test_an_expired_bearer_token_is_refused_without_its_time(guarded):
+    guarded.queue()
+    code, response = put(guarded.client(), make_bearer("Root", "a2V5", NOON_S - 60))
 
     told = "ExpiredToken: The token is expired. TrackingId:"
     assert code == 401

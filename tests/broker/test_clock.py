@@ -17,13 +17,13 @@ def real():
     return time.time_ns() // 1_000_000
 
 
-def test_the_systems_clock_is_the_machines():
+def test_the_system_clock_is_that_of_the_machine():
     before = real()
 
     assert before <= SystemClock().now() <= real()
 
 
-def test_a_manual_clock_starts_at_the_real_now_and_stands():
+def test_a_manual_clock_starts_at_the_current_time_and_stands_still():
     before = real()
     clock = ManualClock()
     started = clock.now()
@@ -34,7 +34,7 @@ def test_a_manual_clock_starts_at_the_real_now_and_stands():
     assert clock.now() == started + 5 + DAY
 
 
-def test_a_shifted_clock_runs_on_from_where_it_was_set():
+def test_a_shifted_clock_continues_from_the_set_time():
     clock = ShiftedClock()
     clock.advance(timedelta(days=1))
 
@@ -42,12 +42,12 @@ def test_a_shifted_clock_runs_on_from_where_it_was_set():
 
 
 @pytest.mark.parametrize("clock", [ManualClock(), ShiftedClock()])
-def test_no_clock_is_turned_back(clock):
+def test_a_clock_cannot_be_set_back(clock):
     with pytest.raises(ValueError, match="cannot go back"):
         clock.advance(-1)
 
 
-def test_only_a_manual_clock_waits_to_be_driven():
+def test_only_a_manual_clock_has_to_be_driven():
     assert [clock.is_driven() for clock in (SystemClock(), ShiftedClock(), ManualClock())] == [
         False,
         False,
@@ -55,6 +55,6 @@ def test_only_a_manual_clock_waits_to_be_driven():
     ]
 
 
-def test_a_timer_that_rings_at_a_millisecond_is_due_at_it():
+def test_a_timer_set_to_a_millisecond_is_due_at_that_millisecond():
     due = range(130_000, 131_000)
     assert [ClockReading(each / 1000, 0, 0).milliseconds for each in due] == list(due)

@@ -32,7 +32,7 @@ WORDS = (
 EMPTY = b"\x00\x53\x75\xa0\x00"  # a message with an empty body
 
 
-def test_every_second_begins_with_all_credits_again():
+def test_all_credits_are_renewed_every_second():
     credits = Credits(3)
     for _ in range(3):
         credits.check(NOON)
@@ -42,7 +42,7 @@ def test_every_second_begins_with_all_credits_again():
     credits.check(NOON + 1000)
 
 
-def test_what_begins_while_there_are_credits_is_done_however_much_it_takes():
+def test_an_operation_begun_with_credits_completes_whatever_it_costs():
     credits = Credits(3)
     credits.check(NOON)
     credits.charge(500, NOON)
@@ -51,7 +51,7 @@ def test_what_begins_while_there_are_credits_is_done_however_much_it_takes():
     credits.check(NOON + 1000)  # and is not carried over
 
 
-def test_administration_costs_ten_and_is_told_its_own_way():
+def test_administration_costs_ten_credits_and_is_throttled_with_its_own_error():
     credits = Credits(15)
     credits.spend_on_administration("contoso", NOON)
     credits.spend_on_administration("contoso", NOON)
@@ -61,19 +61,19 @@ def test_administration_costs_ten_and_is_told_its_own_way():
 
 
 @pytest.mark.parametrize("wrong", [0, -1])
-def test_no_credits_at_all_is_a_mistake(wrong):
+def test_a_limit_of_zero_credits_is_a_configuration_error(wrong):
     with pytest.raises(InvalidDescriptionError, match=f"credits_per_second is {wrong}"):
         Credits(wrong)
 
 
-def test_nothing_is_throttled_unless_it_is_asked_for_and_premium_never_is():
+def test_throttling_is_off_by_default_and_never_applies_to_premium():
     for namespace in (Namespace("a"), Namespace("b", tier=Tier.PREMIUM, credits_per_second=1)):
         namespace.credits.charge(10**9, NOON)
         namespace.credits.check(NOON)
     assert Namespace("c", tier=Tier.BASIC, credits_per_second=1).credits.per_second == 1
 
 
-def test_a_send_without_credits_is_rejected_in_the_services_words(lab):
+def test_a_send_without_credits_is_rejected_in_the_words_of_the_service(lab):
     lab.queue()
     lab.namespace.credits = Credits(2)
     client = lab.client()
@@ -86,7 +86,7 @@ def test_a_send_without_credits_is_rejected_in_the_services_words(lab):
     assert isinstance(client.send(link, EMPTY), Accepted)
 
 
-def test_a_delivery_costs_and_is_not_refused(lab):
+def test_a_delivery_costs_credits_and_is_never_refused(lab):
     queue = lab.queue()
     lab.namespace.credits = Credits(4)
     client = lab.client()
@@ -98,7 +98,7 @@ def test_a_delivery_costs_and_is_not_refused(lab):
     assert isinstance(client.send(link, EMPTY), Rejected)
 
 
-def test_messages_that_come_together_cost_what_each_costs(lab):
+def test_a_batch_sent_costs_the_sum_of_its_messages(lab):
     lab.queue()
     lab.namespace.credits = Credits(2)
     client = lab.client()
@@ -115,7 +115,7 @@ def test_messages_that_come_together_cost_what_each_costs(lab):
 
 
 @pytest.mark.parametrize("drain", [False, True])
-def test_messages_that_go_together_cost_what_each_costs(lab, drain):
+def test_a_batch_delivered_costs_the_sum_of_its_messages(lab, drain):
     lab.queue()
     client = lab.client()
     link = client.sender("orders")
@@ -128,7 +128,7 @@ def test_messages_that_go_together_cost_what_each_costs(lab, drain):
     assert isinstance(client.send(link, EMPTY), Rejected)
 
 
-def test_a_message_that_is_published_costs_one_more_for_each_filter(lab):
+def test_a_published_message_costs_one_extra_credit_for_each_filter(lab):
     now = lab.now.entity
     topic = lab.namespace.create_topic("events", TopicDescription(), now)
     for name in ("a", "b", "c"):
@@ -143,7 +143,7 @@ def test_a_message_that_is_published_costs_one_more_for_each_filter(lab):
 
 @pytest.mark.parametrize(("path", "cost"), [("orders", 2), ("events", 8)])
 @pytest.mark.parametrize("spare", [0, 1])
-def test_scheduling_costs_what_sending_does_the_filters_of_a_topic_too(lab, path, cost, spare):
+def test_scheduling_costs_as_much_as_sending_including_topic_filters(lab, path, cost, spare):
     now = lab.now.entity
     lab.queue()
     lab.namespace.create_topic("events", TopicDescription(), now)
@@ -158,7 +158,7 @@ def test_scheduling_costs_what_sending_does_the_filters_of_a_topic_too(lab, path
     assert condition == ("com.microsoft:message-not-found" if spare else "com.microsoft:server-busy")
 
 
-def test_the_sdk_is_told_to_wait_and_goes_on_in_the_next_second():
+def test_a_throttled_sdk_client_continues_in_the_next_second():
     clock = ManualClock()
     with Broker({"contoso": 0}, clock=clock, credits_per_second=12) as broker:
         contoso = broker.namespace("contoso")
@@ -183,7 +183,7 @@ def test_the_sdk_is_told_to_wait_and_goes_on_in_the_next_second():
             assert refused.value.status_code == 429
 
 
-def test_a_connection_too_many_is_closed_with_the_reason(lab):
+def test_a_connection_above_the_limit_is_closed_with_the_reason(lab):
     client, crowded = lab.client(), lab.client(is_refused=True)
     (closed,) = crowded.take(ConnectionClosed)
     assert closed.condition.symbol == "amqp:resource-limit-exceeded"
@@ -191,7 +191,7 @@ def test_a_connection_too_many_is_closed_with_the_reason(lab):
     assert client.take(ConnectionClosed) == []
 
 
-def test_the_connections_of_a_port_are_counted_while_they_last(monkeypatch):
+def test_open_connections_are_counted_per_port(monkeypatch):
     monkeypatch.setattr("sbpair.broker.server.wire.MAX_CONNECTIONS", 1)
     with Broker({"contoso": 0}) as broker:
         contoso = broker.namespace("contoso")
@@ -209,7 +209,7 @@ def test_the_connections_of_a_port_are_counted_while_they_last(monkeypatch):
         assert contoso.counts("orders").active == 2
 
 
-def test_a_receiver_too_many_on_one_entity_is_refused(lab, monkeypatch):
+def test_a_receiver_above_the_limit_of_an_entity_is_refused(lab, monkeypatch):
     lab.queue()
     monkeypatch.setattr(attach, "MAX_RECEIVERS", 3)
     client = lab.client()
@@ -218,13 +218,13 @@ def test_a_receiver_too_many_on_one_entity_is_refused(lab, monkeypatch):
     assert client.sender("orders").is_open
 
 
-def test_premium_has_no_partitioned_entities_beside_plain_ones():
+def test_premium_does_not_mix_partitioned_and_plain_entities():
     premium = Namespace("contoso", tier=Tier.PREMIUM)
     premium.create_queue("orders", QueueDescription(max_message_size_in_kilobytes=102_400), NOON)
     with pytest.raises(InvalidDescriptionError, match="chosen for a whole namespace"):
         premium.create_queue("spread", QueueDescription(enable_partitioning=True), NOON)
 
 
-def test_a_tier_that_there_is_not_is_named():
+def test_an_unknown_tier_is_named():
     with pytest.raises(BrokerError, match="The tier is 'Gold': use one of Basic, Standard, Premium"):
         Broker({"contoso": 0}, tier="Gold")

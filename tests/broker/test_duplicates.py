@@ -19,15 +19,7 @@ def queue(make_queue):
     return make_queue(requires_duplicate_detection=True)
 
 
-def test_a_second_message_of_an_id_is_taken_and_dropped(queue, message):
-    first = queue.enqueue(message(message_id="m"), NOON)
-
-    assert queue.enqueue(message(message_id="m", bare=b"other"), NOON + 1) == first
-    assert queue.counts(NOON).total == 1
-    assert queue.receive(NOON).bare == b"body"
-
-
-def test_a_duplicate_is_one_even_when_the_first_is_gone(queue, message):
+def test_a_duplicate_is_detected_even_after_the_first_was_removed(queue, message):
     queue.enqueue(message(message_id="m"), NOON)
     queue.receive_and_delete(NOON)
     queue.enqueue(message(message_id="m"), NOON + 1)
@@ -35,21 +27,14 @@ def test_a_duplicate_is_one_even_when_the_first_is_gone(queue, message):
     assert queue.counts(NOON).total == 0
 
 
-def test_the_window_counts_from_the_first_and_a_duplicate_does_not_extend_it(queue, message):
+def test_the_duplicate_window_starts_at_the_first_message_and_is_not_extended(queue, message):
     for at in (0, WINDOW - 1, WINDOW):
         queue.enqueue(message(message_id="m"), NOON + at)
 
     assert queue.counts(NOON).total == 2
 
 
-def test_duplicates_inside_one_batch_are_dropped_too(queue, message):
-    numbers = queue.enqueue_all([message(message_id=name) for name in "aab"], NOON)
-
-    assert numbers == [1, 1, 2]
-    assert queue.counts(NOON).total == 2
-
-
-def test_a_scheduled_message_counts_from_when_it_was_taken(queue, message):
+def test_the_duplicate_window_of_a_scheduled_message_starts_when_it_is_accepted(queue, message):
     number = queue.enqueue(message(message_id="m", scheduled_for=NOON + 2 * WINDOW), NOON)
 
     assert queue.enqueue(message(message_id="m"), NOON + 1) == number
@@ -66,7 +51,7 @@ def test_a_scheduled_duplicate_is_dropped(queue, message):
 
 
 @pytest.mark.spec("P-34")
-def test_a_ping_is_no_duplicate_of_anything(queue, message, namespace):
+def test_a_ping_is_never_a_duplicate(queue, message, namespace):
     for _ in range(3):
         queue.enqueue(message(message_id="m", is_ping=True), NOON)
     queue.enqueue(message(message_id="m"), NOON)
@@ -75,7 +60,7 @@ def test_a_ping_is_no_duplicate_of_anything(queue, message, namespace):
     assert namespace.operations.pings == 3
 
 
-def test_what_was_refused_is_not_remembered(queue, message):
+def test_a_refused_message_does_not_count_for_duplicate_detection(queue, message):
     full = getattr(queue, "partitions", [queue])[0]
     full.size = queue.description.quota_in_bytes  # instead of filling a gigabyte
     with pytest.raises(Exception, match="maximum entity size"):
@@ -86,7 +71,7 @@ def test_what_was_refused_is_not_remembered(queue, message):
     assert queue.counts(NOON).total == 1
 
 
-def test_what_is_remembered_is_bounded_by_the_window(make_queue, message):
+def test_the_duplicate_history_is_bounded_by_the_window(make_queue, message):
     queue = make_queue(requires_duplicate_detection=True, duplicate_detection_history_time_window=20_000)
     for i in range(1000):
         queue.enqueue(message(message_id=str(i)), NOON + 1000 * i)
@@ -94,7 +79,7 @@ def test_what_is_remembered_is_bounded_by_the_window(make_queue, message):
     assert len(getattr(queue, "partitions", [queue])[0]._duplicates) == 20
 
 
-def test_a_shorter_window_holds_at_once_and_the_flag_is_for_ever(queue, message, namespace):
+def test_a_shorter_duplicate_window_applies_at_once_and_the_flag_is_permanent(queue, message, namespace):
     queue.enqueue(message(message_id="m"), NOON)
     shorter = replace(queue.description, duplicate_detection_history_time_window=20_000)
     namespace.update_queue("orders", shorter, NOON)
@@ -109,12 +94,12 @@ def test_a_shorter_window_holds_at_once_and_the_flag_is_for_ever(queue, message,
 
 
 @pytest.mark.parametrize("window", [19_999, 7 * 24 * 60 * MINUTE + 1])
-def test_the_window_is_from_20_seconds_to_7_days(make_queue, window):
+def test_the_duplicate_window_is_between_20_seconds_and_7_days(make_queue, window):
     with pytest.raises(InvalidDescriptionError, match="20 s to 7 days"):
         make_queue(requires_duplicate_detection=True, duplicate_detection_history_time_window=window)
 
 
-def test_without_the_flag_nothing_is_a_duplicate(make_queue, message):
+def test_duplicates_are_kept_where_detection_is_off(make_queue, message):
     queue = make_queue()
     for _ in range(2):
         queue.enqueue(message(message_id="m"), NOON)

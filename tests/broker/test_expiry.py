@@ -17,41 +17,9 @@ SECOND = 1_000
 MINUTE = 60_000
 
 
-@pytest.mark.spec("T-1", "T-2")
-def test_an_expired_message_is_never_received(make_queue, message):
-    queue = make_queue()
-    queue.enqueue(message(time_to_live=10 * SECOND), NOON)
-
-    assert queue.peek(1, 1, NOON)[0].expires_at == NOON + 10 * SECOND
-    assert queue.receive(NOON + 10 * SECOND) is None
-    assert queue.counts(NOON + 10 * SECOND).total == 0
-
-
-@pytest.mark.spec("T-2", "T-4")
-def test_while_nobody_listens_it_is_still_counted_and_peeked(namespace, make_queue, message):
-    queue = make_queue(dead_lettering_on_message_expiration=True)
-    queue.enqueue(message(time_to_live=SECOND), NOON)
-    later = NOON + 60 * MINUTE
-    namespace.handle_timer(later)
-
-    counts = queue.counts(later)
-    assert (counts.active, counts.dead_letter) == (1, 0)
-    assert len(queue.peek(1, 9, later)) == 1
-
-
-@pytest.mark.spec("T-3", "T-11")
-def test_a_locked_message_is_settled_as_usual_after_its_time(make_queue, message):
-    queue = make_queue(dead_lettering_on_message_expiration=True)
-    queue.enqueue(message(time_to_live=SECOND), NOON)
-    token = queue.receive(NOON).lock_token
-    queue.complete(token, NOON + 30 * SECOND)
-
-    assert queue.counts(NOON + 30 * SECOND).total == 0
-
-
 @pytest.mark.spec("T-3", "T-11")
 @pytest.mark.parametrize("end", ["abandon", "release", "lapse"])
-def test_it_expires_at_once_when_the_lock_ends_though_nobody_listens(namespace, make_queue, message, end):
+def test_a_locked_message_expires_as_soon_as_its_lock_ends(namespace, make_queue, message, end):
     queue = make_queue(dead_lettering_on_message_expiration=True, max_delivery_count=1)
     queue.enqueue(message(time_to_live=SECOND), NOON)
     token = queue.receive(NOON).lock_token
@@ -66,21 +34,7 @@ def test_it_expires_at_once_when_the_lock_ends_though_nobody_listens(namespace, 
 
 
 @pytest.mark.spec("T-10")
-def test_expiry_moves_to_the_dead_letter_queue_where_the_entity_says_so(make_queue, message):
-    queue = make_queue(dead_lettering_on_message_expiration=True)
-    queue.enqueue(message(time_to_live=SECOND), NOON)
-    queue.enqueue(message(), NOON)
-
-    assert queue.receive(NOON + MINUTE).sequence_number == 2
-    buried = queue.dead_letter_queue.receive(NOON + MINUTE)
-    assert buried.amended == {
-        "DeadLetterReason": "TTLExpiredException",
-        "DeadLetterErrorDescription": "The message expired and was dead lettered.",
-    }
-
-
-@pytest.mark.spec("T-10")
-def test_what_expires_while_it_waits_is_dead_lettered_once(make_queue, message):
+def test_a_waiting_message_that_expires_is_dead_lettered_once(make_queue, message):
     queue = make_queue(dead_lettering_on_message_expiration=True)
     queue.enqueue(message(time_to_live=SECOND), NOON)
 
@@ -90,16 +44,7 @@ def test_what_expires_while_it_waits_is_dead_lettered_once(make_queue, message):
     assert queue.counts(NOON + MINUTE).dead_letter == 1
 
 
-@pytest.mark.spec("T-10")
-def test_without_the_flag_an_expired_message_is_dropped(make_queue, message):
-    queue = make_queue()
-    queue.enqueue(message(time_to_live=SECOND), NOON)
-
-    assert queue.receive(NOON + MINUTE) is None
-    assert queue.counts(NOON + MINUTE).total == 0
-
-
-def test_a_dead_letter_queue_observes_no_time_to_live(make_queue, message):
+def test_messages_in_a_dead_letter_queue_do_not_expire(make_queue, message):
     queue = make_queue(dead_lettering_on_message_expiration=True, default_message_time_to_live=SECOND)
     queue.enqueue(message(time_to_live=SECOND), NOON)
     assert queue.receive(NOON + MINUTE) is None
@@ -107,54 +52,8 @@ def test_a_dead_letter_queue_observes_no_time_to_live(make_queue, message):
     assert queue.dead_letter_queue.receive(NOON + 1000 * MINUTE) is not None
 
 
-@pytest.mark.spec("T-6")
-def test_the_entitys_time_to_live_is_the_default(make_queue, message):
-    queue = make_queue(default_message_time_to_live=10 * SECOND)
-    queue.enqueue(message(), NOON)
-
-    assert queue.receive(NOON + 10 * SECOND) is None
-
-
-@pytest.mark.spec("T-6")
-def test_the_entitys_time_to_live_is_a_ceiling(make_queue, message):
-    queue = make_queue(default_message_time_to_live=10 * SECOND)
-    queue.enqueue(message(time_to_live=MINUTE), NOON)
-
-    assert queue.peek(1, 1, NOON)[0].expires_at == NOON + 10 * SECOND
-    assert queue.receive(NOON + 10 * SECOND) is None
-
-
-@pytest.mark.spec("T-6")
-def test_messages_without_a_time_to_live_follow_a_change(namespace, make_queue, message):
-    queue = make_queue(default_message_time_to_live=10 * SECOND)
-    queue.enqueue(message(), NOON)
-    queue.enqueue(message(time_to_live=5 * SECOND), NOON)
-    namespace.update_queue("orders", replace(queue.description, default_message_time_to_live=MINUTE), NOON)
-
-    assert queue.receive(NOON + 30 * SECOND).sequence_number == 1
-    assert queue.receive(NOON + 30 * SECOND) is None
-
-
-@pytest.mark.spec("T-7")
-def test_only_a_message_with_a_time_to_live_carries_its_instant_from_the_send_on(make_queue, message):
-    queue = make_queue(default_message_time_to_live=10 * SECOND)
-    queue.enqueue(message(), NOON)
-    queue.enqueue(message(time_to_live=5 * SECOND), NOON)
-
-    assert [peeked.expires_at for peeked in queue.peek(1, 2, NOON)] == [None, NOON + 5 * SECOND]
-
-
-@pytest.mark.spec("T-8")
-def test_the_default_is_never(make_queue, message):
-    queue = make_queue()
-    queue.enqueue(message(), NOON)
-
-    assert queue.description.default_message_time_to_live is None
-    assert queue.receive(NOON + 100 * 365 * 24 * 60 * MINUTE) is not None
-
-
 @pytest.mark.spec("T-5", "T-6", "T-7")
-def test_a_scheduled_messages_instant_is_fixed_when_it_is_sent_too(namespace, make_queue, message):
+def test_the_expiry_of_a_scheduled_message_is_fixed_at_send(namespace, make_queue, message):
     queue = make_queue(default_message_time_to_live=10 * MINUTE)
     queue.enqueue(message(time_to_live=60 * MINUTE, scheduled_for=NOON + 5 * MINUTE), NOON)
     assert queue.peek(1, 1, NOON)[0].expires_at == NOON + 15 * MINUTE
@@ -166,9 +65,7 @@ def test_a_scheduled_messages_instant_is_fixed_when_it_is_sent_too(namespace, ma
 
 
 @pytest.mark.spec("T-6")
-def test_a_change_of_the_entitys_time_to_live_leaves_a_messages_own_as_it_was_sent(
-    namespace, make_queue, message
-):
+def test_changing_the_default_time_to_live_keeps_the_messages_own_expiry(namespace, make_queue, message):
     queue = make_queue()
     queue.enqueue(message(time_to_live=60 * MINUTE), NOON)
     queue.enqueue(message(), NOON)
@@ -180,7 +77,7 @@ def test_a_change_of_the_entitys_time_to_live_leaves_a_messages_own_as_it_was_se
 
 
 @pytest.mark.spec("T-3", "T-6")
-def test_what_is_locked_follows_the_change_when_its_lock_ends(namespace, make_queue, message):
+def test_a_locked_message_follows_a_changed_default_when_its_lock_ends(namespace, make_queue, message):
     queue = make_queue(dead_lettering_on_message_expiration=True)
     queue.enqueue(message(), NOON)
     token = queue.receive(NOON).lock_token
@@ -201,13 +98,13 @@ class TestWhoListens:
         return queue
 
     @pytest.mark.spec("T-2", "T-4")
-    def test_while_nobody_does_there_is_no_timer_for_expiry(self, namespace, queue):
+    def test_no_expiry_timer_runs_without_a_receiver(self, namespace, queue):
         assert namespace.next_timer() is None
         namespace.handle_timer(NOON + MINUTE)
         assert queue.counts(NOON + MINUTE).active == 1
 
     @pytest.mark.spec("T-2", "T-4", "T-10")
-    def test_while_somebody_does_a_message_expires_in_its_time(self, namespace, queue):
+    def test_a_message_expires_on_time_while_a_receiver_listens(self, namespace, queue):
         queue.listen(NOON)
         assert namespace.next_timer() == NOON + 10 * SECOND
         namespace.handle_timer(NOON + 10 * SECOND - 1)
@@ -216,13 +113,15 @@ class TestWhoListens:
         assert (queue.counts(NOON).active, queue.counts(NOON).dead_letter) == (0, 1)
 
     @pytest.mark.spec("T-4")
-    def test_when_the_last_one_leaves_it_is_lazy_again(self, namespace, queue):
+    def test_expiry_becomes_lazy_when_the_last_receiver_leaves(self, namespace, queue):
         queue.listen(NOON)
         queue.stop_listening(NOON)
         assert namespace.next_timer() is None
 
     @pytest.mark.spec("T-4")
-    def test_one_that_comes_while_somebody_listens_gets_its_timer(self, namespace, queue, message):
+    def test_a_message_that_arrives_while_a_receiver_listens_gets_an_expiry_timer(
+        self, namespace, queue, message
+    ):
         queue.listen(NOON)
         queue.enqueue(message(session_id="c", time_to_live=SECOND), NOON)
         assert namespace.next_timer() == NOON + SECOND
@@ -239,7 +138,7 @@ class TestTheCost:
         return queue
 
     @pytest.mark.spec("T-2", "T-10")
-    def test_what_waits_costs_nothing(self, namespace, make_queue, message):
+    def test_waiting_messages_cost_no_timer_work(self, namespace, make_queue, message):
         costs = []
         for waiting in (500, 20_000):
             queue = self.filled(make_queue, message, waiting)
@@ -250,7 +149,7 @@ class TestTheCost:
         assert many <= few * 1.1
 
     @pytest.mark.spec("T-4")
-    def test_a_timer_that_is_not_due_costs_nothing_either(self, namespace, make_queue, message):
+    def test_a_timer_that_is_not_due_costs_nothing(self, namespace, make_queue, message):
         costs = []
         for waiting in (500, 20_000):
             self.filled(make_queue, message, waiting)
@@ -268,7 +167,7 @@ class TestTheCost:
         max_size=40,
     )
 )
-def test_a_message_is_in_one_of_the_two_queues_at_any_time(steps):
+def test_a_message_is_in_exactly_one_of_the_two_queues(steps):
     namespace = Namespace("contoso")
     queue = namespace.create_queue(
         "orders", QueueDescription(dead_lettering_on_message_expiration=True), NOON
@@ -300,7 +199,7 @@ def test_a_message_is_in_one_of_the_two_queues_at_any_time(steps):
 
 @pytest.mark.spec("P-31", "P-34", "F-87", "G-13")
 class TestPings:
-    def test_a_ping_is_accepted_and_counted_but_handed_to_nobody(self, namespace, make_queue, message):
+    def test_a_ping_is_accepted_and_counted_but_never_delivered(self, namespace, make_queue, message):
         queue = make_queue(dead_lettering_on_message_expiration=True)
         queue.enqueue(message(is_ping=True, time_to_live=SECOND), NOON)
 
@@ -318,7 +217,7 @@ class TestPings:
         assert queue.receive(NOON + MINUTE) is None
         assert queue.counts(NOON + MINUTE).total == 0
 
-    def test_pings_do_not_hide_what_stands_behind_them(self, make_queue, message):
+    def test_pings_do_not_hide_the_messages_behind_them(self, make_queue, message):
         queue = make_queue()
         for _ in range(3):
             queue.enqueue(message(is_ping=True), NOON)

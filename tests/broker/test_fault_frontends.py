@@ -16,7 +16,7 @@ OF_MESSAGES = [kind for kind in EFFECTS.values() if kind.applies_to & {Operation
 
 
 @pytest.mark.parametrize("kind", OF_MESSAGES, ids=lambda kind: kind.name)
-def test_amqp_has_an_outcome_for_every_effect_that_refuses_a_message(kind: type[Effect]) -> None:
+def test_amqp_has_an_outcome_for_every_message_refusing_effect(kind: type[Effect]) -> None:
     effect = kind()
     if effect.answers and not effect.happens and not isinstance(effect, EndingEffect):
         assert fault_outcome(effect, "tracker", NOW) is not None
@@ -27,11 +27,11 @@ APPLIED_WHERE_IT_HAPPENS = {"late-visibility"}
 
 
 @pytest.mark.parametrize("kind", EFFECTS.values(), ids=lambda kind: kind.name)
-def test_a_rule_without_operations_covers_one_that_its_effect_applies_to(kind: type[Effect]) -> None:
+def test_a_rule_without_operations_covers_those_its_effect_applies_to(kind: type[Effect]) -> None:
     assert kind.usual & kind.applies_to or issubclass(kind, StandingEffect)
 
 
 @pytest.mark.parametrize("kind", OF_MESSAGES, ids=lambda kind: kind.name)
-def test_an_effect_shows_over_http_unless_it_only_delays_visibility(kind: type[Effect]) -> None:
+def test_every_effect_but_delayed_visibility_applies_over_http(kind: type[Effect]) -> None:
     faulted = faulted_response(kind(), Request("POST", "/orders/messages"), NOW)
     assert faulted != UNTOUCHED or kind.name in APPLIED_WHERE_IT_HAPPENS

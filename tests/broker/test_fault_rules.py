@@ -38,23 +38,23 @@ def strikes(rule: FaultRule, times: int, path: str = "orders", operation: Operat
 
 
 class TestRule:
-    def test_it_strikes_the_nth_alone(self):
+    def test_a_rule_can_strike_only_the_nth_operation(self):
         assert strikes(FaultRule(Withhold(), nth=2), 4) == [False, True, False, False]
 
-    def test_it_strikes_at_most_so_many_times(self):
+    def test_a_rule_strikes_at_most_the_given_number_of_times(self):
         assert strikes(FaultRule(Withhold(), times=2), 4) == [True, True, False, False]
 
-    def test_a_seed_draws_the_same_again_and_another_draws_another(self):
+    def test_a_seed_reproduces_the_same_draws(self):
         drawn = strikes(FaultRule(Withhold(), probability=0.5, seed=1), 50)
         assert strikes(FaultRule(Withhold(), probability=0.5, seed=1), 50) == drawn
         assert strikes(FaultRule(Withhold(), probability=0.5, seed=2), 50) != drawn
         assert 10 < sum(drawn) < 40
 
-    def test_it_holds_in_its_spans_only(self):
+    def test_a_rule_holds_only_within_its_time_spans(self):
         rule = FaultRule(Withhold(), after=2, lasting=1, every=3)
         assert strikes(rule, 9) == [False, False, True, False, False, True, False, False, True]
 
-    def test_it_is_for_one_entity_whatever_the_case_or_for_a_pattern(self):
+    def test_a_rule_selects_an_entity_by_name_in_any_case_or_by_pattern(self):
         assert strikes(FaultRule(Withhold(), "Orders"), 1) == [True]
         assert strikes(FaultRule(Withhold(), "orders"), 1, "orders2") == [False]
         assert strikes(
@@ -62,7 +62,7 @@ class TestRule:
         ) == [True]
         assert strikes(FaultRule(Withhold()), 1, "anything") == [True]
 
-    def test_it_strikes_its_usual_operations_or_the_one_that_is_named(self):
+    def test_a_rule_strikes_its_default_operations_or_the_named_one(self):
         assert strikes(FaultRule(Withhold()), 1, operation=Operation.SCHEDULE) == [True]
         assert strikes(FaultRule(Withhold()), 1, operation=Operation.SETTLE) == [False]
         assert strikes(FaultRule(Withhold(), operation=Operation.SETTLE), 1, operation=Operation.SETTLE) == [
@@ -98,13 +98,13 @@ class TestRule:
             (lambda: FaultRule(Disabled("Off"), "orders"), "Off"),
         ],
     )
-    def test_what_cannot_be_meant_is_refused_by_name(self, make, names):
+    def test_an_invalid_rule_is_refused_by_name(self, make, names):
         with pytest.raises(BrokerError, match=names):
             make()
 
 
 class TestEngine:
-    def test_the_rule_set_last_strikes_and_the_one_before_it_after_that(self):
+    def test_the_last_matching_rule_strikes_first(self):
         engine = FaultEngine()
         first = engine.add(FaultRule(Withhold()), 0)
         second = engine.add(FaultRule(Throttle(), times=1), 0)
@@ -114,13 +114,13 @@ class TestEngine:
         engine.remove(first)
         assert engine.apply(SEND, "orders", 3) is None
 
-    def test_what_stands_says_when_that_changes(self):
+    def test_a_standing_rule_says_when_it_changes(self):
         engine = FaultEngine()
         engine.add(FaultRule(Down("reset"), after=1, lasting=2, every=5), 10)
         assert [len(engine.standing_now(now)) for now in (10, 11, 12.9, 13, 16)] == [0, 1, 1, 0, 1]
         assert [engine.next_change(now) for now in (10, 11, 13, 16)] == [11, 13, 16, 18]
 
-    def test_nothing_that_stands_never_changes(self):
+    def test_a_permanent_rule_never_changes(self):
         engine = FaultEngine()
         engine.add(FaultRule(Withhold(), lasting=1), 0)
         assert engine.next_change(0) == inf
@@ -143,7 +143,7 @@ scenario = "brown-out"
 
 
 class TestPlan:
-    def test_it_is_read_as_its_rules_with_seeds_of_their_own(self):
+    def test_a_plan_is_read_as_rules_with_separate_seeds(self):
         reject, *brown_out = read_plan(PLAN)
         assert reject.namespace == "contoso"
         assert reject.rule == FaultRule(RejectWith("com.microsoft:server-busy"), "orders", times=3, seed=7)
@@ -160,13 +160,13 @@ class TestPlan:
         (planned,) = planned_faults({"namespace": "contoso", "effect": name, **entity})
         assert planned.rule.effect == EFFECTS[name]()
 
-    def test_no_setting_of_an_effect_has_the_name_of_a_limit(self):
+    def test_no_effect_setting_shares_a_name_with_a_limit(self):
         limits = {field.name for field in fields(FaultRule)}
         for kind in EFFECTS.values():
             assert not limits & {field.name for field in fields(kind)}, kind.name
 
     @pytest.mark.parametrize("name", SCENARIOS)
-    def test_every_scenario_can_be_planned_and_says_what_a_client_sees(self, name):
+    def test_every_scenario_can_be_planned_and_describes_what_a_client_sees(self, name):
         assert planned_faults({"namespace": "contoso", "scenario": name, "entity": "orders"})
         assert all((SCENARIOS[name].what, SCENARIOS[name].sees, SCENARIOS[name].paired))
 
@@ -192,7 +192,7 @@ class TestPlan:
             ("withhold", "table"),
         ],
     )
-    def test_what_is_not_understood_is_refused_by_name(self, table, names):
+    def test_an_unknown_key_is_refused_by_name(self, table, names):
         with pytest.raises(BrokerError, match=names):
             planned_faults(table)
 
@@ -200,10 +200,10 @@ class TestPlan:
         ("text", "names"),
         [("seed = ", "TOML"), ("seed = 'x'", "seed"), ("faults = []", "faults"), ("[fault]\nx = 1", "fault")],
     )
-    def test_a_plan_that_is_none_is_refused(self, text, names):
+    def test_an_invalid_plan_is_refused(self, text, names):
         with pytest.raises(BrokerError, match=names):
             read_plan(text)
 
-    def test_a_scenario_that_is_not_there_is_named_with_those_that_are(self):
+    def test_an_unknown_scenario_is_reported_with_the_known_ones(self):
         with pytest.raises(BrokerError, match=r"flood.*primary-down.*flapping"):
             scenario_named("flood")

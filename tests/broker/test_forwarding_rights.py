@@ -69,13 +69,13 @@ def is_refused(namespace: Namespace, asked: Request) -> bool:
 
 @element
 @pytest.mark.parametrize("target", ["others", "sb://localhost:5300/others", "/OTHERS/", "nowhere"])
-def test_a_key_to_one_queue_forwards_to_no_other(namespace, element, target):
+def test_a_key_for_one_queue_cannot_forward_to_another(namespace, element, target):
     assert is_refused(namespace, describe(element, target))
 
 
 @element
 @pytest.mark.parametrize("by", ["root", "others"])
-def test_a_token_for_the_target_in_the_header_of_its_own_opens_it(namespace, element, by):
+def test_a_token_for_the_target_in_its_header_authorises_forwarding(namespace, element, by):
     given = token("", ROOT) if by == "root" else token("others")
     assert not is_refused(namespace, describe(element, "others", **{HEADERS[element]: given}))
 
@@ -91,12 +91,12 @@ def test_a_token_for_the_target_in_the_header_of_its_own_opens_it(namespace, ele
         pytest.param(lambda: "nonsense", id="nonsense"),
     ],
 )
-def test_a_header_that_proves_nothing_opens_nothing(namespace, element, given):
+def test_an_invalid_header_authorises_nothing(namespace, element, given):
     assert is_refused(namespace, describe(element, "others", **{HEADERS[element]: given()}))
 
 
 @element
-def test_the_header_of_the_other_target_does_not_count(namespace, element):
+def test_a_token_in_the_header_of_the_other_target_does_not_count(namespace, element):
     (other,) = HEADERS.keys() - {element}
     assert is_refused(namespace, describe(element, "others", **{HEADERS[other]: token("others")}))
 
@@ -108,12 +108,12 @@ def test_the_right_to_send_to_the_target_is_not_enough(namespace, element):
 
 
 @element
-def test_a_key_to_the_namespace_opens_both(namespace, element):
+def test_a_namespace_key_may_forward_to_any_target(namespace, element):
     assert not is_refused(namespace, describe(element, "others", by=token("", ROOT)))
 
 
 @element
-def test_a_subscription_is_asked_the_same(namespace, element):
+def test_a_forwarding_subscription_needs_the_same_rights(namespace, element):
     path = "/news/Subscriptions/all"
     by = token("news")
     assert is_refused(namespace, describe(element, "others", at=path, by=by, kind="SubscriptionDescription"))
@@ -124,7 +124,7 @@ def test_a_subscription_is_asked_the_same(namespace, element):
 
 @element
 @pytest.mark.parametrize("target", ["target", "sb://localhost:5300/Target"])
-def test_a_target_that_stays_as_it_is_needs_nothing(namespace, element, target):
+def test_an_unchanged_target_needs_no_authorisation(namespace, element, target):
     field = {"ForwardTo": "forward_to"}.get(element, "forward_dead_lettered_messages_to")
     description = QueueDescription(authorization_rules=(MANAGER,), **{field: "target"})
     namespace.update_queue("mine", description, NOW)
@@ -134,5 +134,5 @@ def test_a_target_that_stays_as_it_is_needs_nothing(namespace, element, target):
 
 
 @pytest.mark.parametrize("body", [b"", b"<no", body_of({}), body_of({"ForwardTo": ""})])
-def test_what_names_no_target_is_left_to_the_answer(namespace, body):
+def test_a_request_without_a_target_needs_no_forwarding_rights(namespace, body):
     assert not is_refused(namespace, request("PUT", "/mine", body, authorization=token("mine")))

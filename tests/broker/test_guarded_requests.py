@@ -87,7 +87,7 @@ def answer(guard: GuardedRequests, request: bytes = REQUEST) -> None:
 
 @pytest.mark.spec("R-116")
 @pytest.mark.parametrize("earlier", [0, 1, 5])
-def test_the_head_of_each_request_has_the_same_time(
+def test_every_request_head_has_the_same_time_limit(
     guard: GuardedRequests, connection: Connection, earlier: int
 ) -> None:
     for _ in range(earlier):
@@ -100,7 +100,7 @@ def test_the_head_of_each_request_has_the_same_time(
 
 
 @pytest.mark.spec("R-116")
-def test_a_head_that_arrives_byte_by_byte_has_no_more_time(
+def test_a_head_that_arrives_byte_by_byte_gets_no_extra_time(
     guard: GuardedRequests, connection: Connection
 ) -> None:
     answer(guard)
@@ -112,7 +112,9 @@ def test_a_head_that_arrives_byte_by_byte_has_no_more_time(
 
 
 @pytest.mark.spec("R-116")
-def test_what_is_complete_is_given_the_time_it_takes(guard: GuardedRequests, connection: Connection) -> None:
+def test_a_complete_request_may_take_as_long_as_it_needs(
+    guard: GuardedRequests, connection: Connection
+) -> None:
     guard.data_received(REQUEST)
     guard.begun(has_body=True)
     connection.elapse()
@@ -131,7 +133,9 @@ def lines(size: int) -> bytes:
 
 @pytest.mark.spec("R-115")
 @pytest.mark.parametrize("piece", [1000, 65_536, 2**20])
-def test_a_head_is_bounded_as_a_whole(guard: GuardedRequests, connection: Connection, piece: int) -> None:
+def test_the_total_size_of_a_head_is_bounded(
+    guard: GuardedRequests, connection: Connection, piece: int
+) -> None:
     answer(guard)
     head = lines(MAX_HEAD_BYTES + 1)
     for at in range(0, len(head), piece):
@@ -142,7 +146,7 @@ def test_a_head_is_bounded_as_a_whole(guard: GuardedRequests, connection: Connec
 
 
 @pytest.mark.spec("R-115")
-def test_the_largest_head_passes_and_its_body_does_not_count(
+def test_the_largest_head_is_accepted_and_its_body_not_counted(
     guard: GuardedRequests, connection: Connection
 ) -> None:
     head = lines(MAX_HEAD_BYTES - 4) + b"\r\n\r\n"
@@ -154,7 +158,7 @@ def test_the_largest_head_passes_and_its_body_does_not_count(
 
 
 @pytest.mark.spec("R-115")
-def test_what_is_sent_ahead_of_an_answer_is_bounded(guard: GuardedRequests, connection: Connection) -> None:
+def test_data_sent_before_the_answer_is_bounded(guard: GuardedRequests, connection: Connection) -> None:
     guard.data_received(REQUEST)
     guard.begun(has_body=False)
     guard.data_received(lines(MAX_HEAD_BYTES))
@@ -164,9 +168,7 @@ def test_what_is_sent_ahead_of_an_answer_is_bounded(guard: GuardedRequests, conn
 
 
 @pytest.mark.spec("R-115")
-def test_what_a_websocket_brings_is_bounded_until_its_client_has_a_claim(
-    guard: GuardedRequests, connection: Connection
-) -> None:
+def test_unauthenticated_websocket_data_is_bounded(guard: GuardedRequests, connection: Connection) -> None:
     claims: list[str] = []
     answer(guard)
     guard.data_received(REQUEST)
@@ -181,7 +183,9 @@ def test_what_a_websocket_brings_is_bounded_until_its_client_has_a_claim(
 
 
 @pytest.mark.spec("R-115")
-def test_a_stranger_that_fills_a_websocket_is_cut(guard: GuardedRequests, connection: Connection) -> None:
+def test_an_unauthenticated_client_that_fills_a_websocket_is_disconnected(
+    guard: GuardedRequests, connection: Connection
+) -> None:
     guard.data_received(REQUEST)
     guard.begun(has_body=False)
     guard.opened(lambda: False)
@@ -193,9 +197,7 @@ def test_a_stranger_that_fills_a_websocket_is_cut(guard: GuardedRequests, connec
 
 
 @pytest.mark.spec("R-115")
-def test_nothing_is_kept_of_a_connection_that_has_ended(
-    guard: GuardedRequests, connection: Connection
-) -> None:
+def test_a_closed_connection_leaves_no_state(guard: GuardedRequests, connection: Connection) -> None:
     guard.data_received(b"GET")
     guard.connection_lost(None)
     connection.elapse()

@@ -44,7 +44,7 @@ def encoded(**user: object) -> bytes:
     ],
     ids=["one at the limit", "one over it", "two", "three"],
 )
-def test_each_property_and_all_of_them_have_a_limit(lab, user, words):
+def test_each_property_and_their_total_have_a_size_limit(lab, user, words):
     queue = lab.queue()
     client = lab.client()
     answer = client.send(client.sender("orders"), encoded(**user))
@@ -78,7 +78,7 @@ WAITS = {"an abandon": Modified(True, False), "a defer": Modified(True, True)}
 
 @pytest.mark.spec("S-7")
 @pytest.mark.parametrize("kind", WAITS)
-def test_a_header_that_a_settlement_makes_too_large_is_dead_lettered_and_stays_as_it_was(deep, kind):
+def test_a_settlement_that_makes_the_header_too_large_dead_letters_the_message_unchanged(deep, kind):
     queue = deep.queue(max_delivery_count=100)
     client = deep.client()
     client.send(client.sender("orders"), encoded(a="x" * 30_000, b="x" * 30_000))
@@ -96,7 +96,7 @@ def test_a_header_that_a_settlement_makes_too_large_is_dead_lettered_and_stays_a
 
 
 @pytest.mark.spec("S-7")
-def test_in_a_dead_letter_queue_such_changes_are_not_made_and_the_message_waits_again(deep):
+def test_a_dead_letter_keeps_its_properties_if_the_change_is_too_large(deep):
     queue = deep.queue()
     client = deep.client()
     client.send(client.sender("orders"), encoded(a="x" * 30_000, b="x" * 30_000))
@@ -111,7 +111,7 @@ def test_in_a_dead_letter_queue_such_changes_are_not_made_and_the_message_waits_
 
 @pytest.mark.spec("S-7")
 @pytest.mark.parametrize("also_what_filters_fail_on", [True, False])
-def test_what_an_action_makes_too_large_is_dead_lettered_as_it_came(deep, also_what_filters_fail_on):
+def test_a_message_that_an_action_makes_too_large_is_dead_lettered_unchanged(deep, also_what_filters_fail_on):
     namespace, now = deep.namespace, deep.now.entity
     topic = namespace.create_topic("news", TopicDescription(), now)
     rule = Rule("r", TrueFilter(), SqlAction("SET c = @c", {"@c": "x" * 6000}))
@@ -125,7 +125,7 @@ def test_what_an_action_makes_too_large_is_dead_lettered_as_it_came(deep, also_w
     assert topic.subscriptions["all"].counts(now).total == 1
 
 
-def test_there_are_no_transactions_on_basic():
+def test_the_basic_tier_has_no_transactions():
     tokens = itertools.count(1)
     namespace = Namespace(
         "contoso", tier=Tier.BASIC, new_token=lambda: LockToken(next(tokens).to_bytes(16, "big"))

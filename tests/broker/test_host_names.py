@@ -39,7 +39,7 @@ pytestmark = pytest.mark.spec("R-48")
         ("a" * 60_000 + ".localhost", False),
     ],
 )
-def test_a_name_is_ours_when_no_page_can_have_it(authority, is_ours):
+def test_a_host_name_is_accepted_if_no_web_page_can_have_it(authority, is_ours):
     assert names_this_broker(authority, "127.0.0.1", ("contoso",)) is is_ours
 
 
@@ -54,7 +54,7 @@ def test_a_name_is_ours_when_no_page_can_have_it(authority, is_ours):
         ("", False),
     ],
 )
-def test_a_broker_that_listens_beyond_the_loopback_has_names_there(authority, is_ours):
+def test_a_broker_listening_beyond_loopback_accepts_its_external_names(authority, is_ours):
     assert names_this_broker(authority, "build.example", ("contoso",)) is is_ours
 
 
@@ -69,5 +69,5 @@ def test_a_broker_that_listens_beyond_the_loopback_has_names_there(authority, is
         ("", False),
     ],
 )
-def test_a_request_of_a_page_from_elsewhere_is_not_ours(origin, is_ours):
+def test_a_request_from_a_foreign_web_page_is_refused(origin, is_ours):
     assert comes_from_this_broker(origin, "127.0.0.1", ("contoso",)) is is_ours

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spec("R-40")
 
 NOON_S = 1_800_000_000
 SIZE = 60_000
-MOST_CPU = 0.25  # seconds; the worst of these once took a hundred
+MOST_CPU = 1.0  # seconds: linear parsing takes a quarter on a slow machine, and the worst of these once took a hundred
 MADE_OF = ("a", "a/", "/", "://", "a://", "%", "%2F", "a.", ":1", " sr=", "&", "\u0130", "$", "a+", "-")
 TEXTS = [(unit * SIZE)[:SIZE] for unit in MADE_OF]
 IDS = [f"made-of-{number}" for number, _ in enumerate(MADE_OF)]
@@ -36,7 +36,7 @@ hostile = pytest.mark.parametrize("text", TEXTS, ids=IDS)
 
 
 @hostile
-def test_an_attach_of_a_stranger_costs_little_whatever_its_address(guarded, text):
+def test_an_attach_without_a_claim_costs_little_whatever_its_address(guarded, text):
     client = guarded.client()
     client.session.attach_receiver("in", source=Source(text))
     client.session.attach_sender("out", target=Target(text))
@@ -45,12 +45,12 @@ def test_an_attach_of_a_stranger_costs_little_whatever_its_address(guarded, text
 
     def hear() -> None:
         client.server.receive_data(data, guarded.now)
-        client.server.data_to_send()
+        client.server.pieces_to_send()
 
     assert cpu_of(hear) < MOST_CPU
 
 
-def test_an_address_longer_than_any_is_refused_and_the_session_goes_on(guarded):
+def test_an_address_longer_than_any_entity_is_refused_and_the_session_continues(guarded):
     client = guarded.client()
     client.session.attach_receiver("in", source=Source("a" * SIZE))
     guarded.run()
@@ -63,7 +63,7 @@ def test_an_address_longer_than_any_is_refused_and_the_session_goes_on(guarded):
 
 
 @hostile
-def test_a_token_or_its_audience_costs_little(guarded, text):
+def test_a_huge_token_or_audience_costs_little(guarded, text):
     client = guarded.client()
     tokens = (
         make_token(text[:16_000], "Root", "a2V5", NOON_S + 60),
@@ -82,7 +82,7 @@ def test_a_token_or_its_audience_costs_little(guarded, text):
         assert cpu_of(lambda request=request: client.ask("$cbs", request)) < MOST_CPU
 
 
-def test_a_path_of_many_segments_is_looked_up_among_the_keys_in_no_time(guarded):
+def test_a_path_with_many_segments_is_authorised_quickly(guarded):
     """The lookup once joined every prefix, and did so before checking the signature."""
     rules = tuple(AccessRule(f"rule{n}", ("Send",), "a" * 40, "b" * 40) for n in range(12))
     for depth in range(1, 100):
@@ -97,7 +97,7 @@ def test_a_path_of_many_segments_is_looked_up_among_the_keys_in_no_time(guarded)
     assert cpu_of(refuse) < MOST_CPU
 
 
-def test_the_rules_of_all_entities_above_a_path_are_found(guarded):
+def test_the_rules_of_all_entities_above_a_path_apply(guarded):
     rule = AccessRule("mine", ("Send",), "a" * 40, "b" * 40)
     for path in ("a", "a/b", "a/b/c", "a/bb"):
         guarded.queue(path, authorization_rules=(rule,))
@@ -108,7 +108,7 @@ def test_the_rules_of_all_entities_above_a_path_are_found(guarded):
 
 
 @hostile
-def test_sasl_and_open_cost_little(guarded, text):
+def test_huge_sasl_and_open_frames_cost_little(guarded, text):
     for response in (text[:7_000].encode(), b"\0" * 7_000, f"\0{text[:3_000]}\0{text[:3_000]}".encode()):
         if len(response) < 8_000:
             assert cpu_of(lambda r=response: guarded.client(mechanism="PLAIN", response=r)) < MOST_CPU
@@ -119,7 +119,7 @@ def test_sasl_and_open_cost_little(guarded, text):
 
 
 @hostile
-def test_a_host_name_and_a_path_over_http_cost_little(guarded, text):
+def test_a_huge_host_name_or_http_path_costs_little(guarded, text):
     neighbours: Neighbours = Neighbours()
     neighbours.all += [guarded, guarded]
     headers = {"host": text, "authorization": text}
@@ -148,7 +148,7 @@ def test_a_host_name_and_a_path_over_http_cost_little(guarded, text):
         ("1://y/z", "1://y/z"),
     ],
 )
-def test_the_path_of_an_address_is_what_follows_its_authority(text, path):
+def test_the_path_of_an_address_follows_its_authority(text, path):
     assert path_of(text) == path
 
 

@@ -74,14 +74,14 @@ def stays_from_then(is_there):
 
 @pytest.mark.spec("T-20")
 class TestTheSpan:
-    def test_unused_it_goes_when_the_span_is_over(self, namespace, queue):
+    def test_an_unused_entity_is_deleted_after_its_idle_span(self, namespace, queue):
         assert namespace.next_timer() == NOON + FIVE
         namespace.handle_timer(NOON + FIVE - 1)
         assert namespace.queues() == [queue]
         namespace.handle_timer(NOON + FIVE)
         assert namespace.queues() == []
 
-    def test_with_its_messages_and_dead_letters(self, namespace, queue, message):
+    def test_an_idle_entity_is_deleted_with_its_messages_and_dead_letters(self, namespace, queue, message):
         queue.enqueue(message(), NOON)
         queue.enqueue(message(), NOON)
         queue.dead_letter(queue.receive(NOON).lock_token, NOON, {})
@@ -92,23 +92,12 @@ class TestTheSpan:
         again = namespace.create_queue("orders", QueueDescription(), NOON + FIVE)
         assert again.counts(NOON + FIVE).total == 0
 
-    @pytest.mark.parametrize(
-        ("create", "asked"),
-        [
-            ("create_queue", QueueDescription(auto_delete_on_idle=FIVE - 1)),
-            ("create_topic", TopicDescription(auto_delete_on_idle=FIVE - 1)),
-        ],
-    )
-    def test_less_than_five_minutes_is_refused_by_name(self, namespace, create, asked):
-        with pytest.raises(InvalidDescriptionError, match=r"auto_delete_on_idle .* at least 5 minutes"):
-            getattr(namespace, create)("orders", asked, NOON)
-
-    def test_of_a_subscription_too(self, namespace, lasting_topic):
+    def test_a_subscription_with_less_than_five_minutes_is_refused(self, namespace, lasting_topic):
         asked = SubscriptionDescription(auto_delete_on_idle=FIVE - 1)
         with pytest.raises(InvalidDescriptionError, match=r"auto_delete_on_idle .* at least 5 minutes"):
             namespace.create_subscription("lasting", "all", asked, NOON)
 
-    def test_the_largest_span_is_never(self, namespace):
+    def test_the_largest_idle_span_means_never(self, namespace):
         asked = QueueDescription(auto_delete_on_idle=MAX_SPAN)
         queue = namespace.create_queue("orders", asked, NOON)
 
@@ -116,14 +105,14 @@ class TestTheSpan:
         namespace.handle_timer(NOON + MAX_SPAN)
         assert namespace.queues() == [queue]
 
-    def test_a_span_that_is_set_later_counts_from_then(self, namespace, is_there):
+    def test_an_idle_span_set_later_counts_from_then(self, namespace, is_there):
         queue = namespace.create_queue("orders", QueueDescription(), NOON)
         namespace.update_queue("orders", QueueDescription(auto_delete_on_idle=FIVE), THEN)
 
         assert is_there(queue, THEN + FIVE - 1)
         assert not is_there(queue, THEN + FIVE)
 
-    def test_a_span_that_is_taken_off_is_over(self, namespace, queue, is_there):
+    def test_removing_the_idle_span_keeps_the_entity(self, namespace, queue, is_there):
         namespace.update_queue("orders", QueueDescription(), THEN)
 
         assert is_there(queue, THEN + 100 * FIVE)
@@ -131,34 +120,38 @@ class TestTheSpan:
 
 @pytest.mark.spec("T-20", "T-21")
 class TestUseOfAQueue:
-    def test_a_send(self, queue, message, stays_from_then):
+    def test_a_send_keeps_an_idle_entity(self, queue, message, stays_from_then):
         queue.enqueue(message(), THEN)
         assert stays_from_then(queue)
 
-    def test_a_receive(self, queue, stays_from_then):
+    def test_a_receive_keeps_an_idle_entity(self, queue, stays_from_then):
         assert queue.receive(THEN) is None
         assert stays_from_then(queue)
 
-    def test_an_update(self, namespace, queue, stays_from_then):
+    def test_an_update_keeps_an_idle_entity(self, namespace, queue, stays_from_then):
         namespace.update_queue("orders", replace(queue.description, max_delivery_count=3), THEN)
         assert stays_from_then(queue)
 
-    def test_a_scheduled_message_until_it_is_due_and_for_the_span_after(self, queue, message, is_there):
+    def test_a_scheduled_message_keeps_its_entity_until_it_is_due_and_one_span_longer(
+        self, queue, message, is_there
+    ):
         queue.enqueue(message(scheduled_for=NOON + 60 * MINUTE), NOON)
         assert is_there(queue, NOON + 60 * MINUTE + FIVE - 1)
         assert not is_there(queue, NOON + 60 * MINUTE + FIVE)
 
-    def test_a_scheduled_message_also_when_all_that_time_passes_at_once(self, namespace, queue, message):
+    def test_a_scheduled_message_keeps_its_queue_even_if_all_time_passes_at_once(
+        self, namespace, queue, message
+    ):
         queue.enqueue(message(scheduled_for=NOON + 60 * MINUTE), NOON)
         namespace.handle_timer(NOON + 60 * MINUTE)
         assert namespace.holds(queue)
         assert queue.receive(NOON + 60 * MINUTE) is not None
 
-    def test_a_peek(self, queue, stays_from_then):
+    def test_a_peek_keeps_an_idle_entity(self, queue, stays_from_then):
         assert queue.peek(1, 1, THEN) == []
         assert stays_from_then(queue)
 
-    def test_a_settlement_and_a_renewal(self, queue, message, is_there):
+    def test_a_settlement_and_a_renewal_keep_an_idle_queue(self, queue, message, is_there):
         queue.enqueue(message(), NOON)
         token = queue.receive(NOON).lock_token
         queue.renew(token, NOON + MINUTE // 2)
@@ -166,12 +159,12 @@ class TestUseOfAQueue:
         assert is_there(queue, NOON + MINUTE + FIVE - 1)
         assert not is_there(queue, NOON + MINUTE + FIVE)
 
-    def test_a_cancelled_message(self, queue, message, stays_from_then):
+    def test_cancelling_a_scheduled_message_keeps_its_entity(self, queue, message, stays_from_then):
         number = queue.enqueue(message(scheduled_for=NOON + 60 * MINUTE), NOON)
         queue.cancel_scheduled([number], THEN)
         assert stays_from_then(queue)
 
-    def test_work_on_its_dead_letters(self, queue, is_there):
+    def test_work_on_dead_letters_keeps_their_queue(self, queue, is_there):
         queue.dead_letter_queue.listen(NOON)
         assert is_there(queue, NOON + 60 * MINUTE)
         queue.dead_letter_queue.stop_listening(NOON + 60 * MINUTE)
@@ -182,20 +175,20 @@ class TestUseOfAQueue:
 
 @pytest.mark.spec("T-20", "T-21")
 class TestNoUseOfAQueue:
-    def test_that_a_message_waits(self, queue, message, is_there):
+    def test_a_waiting_message_does_not_keep_its_entity(self, queue, message, is_there):
         queue.enqueue(message(), NOON)
         assert not is_there(queue, NOON + FIVE)
 
-    def test_that_a_lock_lapses(self, queue, message, is_there):
+    def test_an_expiring_lock_does_not_keep_its_entity(self, queue, message, is_there):
         queue.enqueue(message(), NOON)
         queue.receive(NOON)
         assert not is_there(queue, NOON + FIVE)
 
-    def test_a_look_at_its_counts(self, queue, is_there):
+    def test_reading_the_counts_does_not_keep_an_entity(self, queue, is_there):
         queue.counts(THEN)
         assert not is_there(queue, NOON + FIVE)
 
-    def test_that_its_dead_letters_are_forwarded(self, namespace, is_there):
+    def test_forwarding_of_dead_letters_does_not_keep_an_entity(self, namespace, is_there):
         namespace.create_queue("failures", QueueDescription(), NOON)
         asked = QueueDescription(auto_delete_on_idle=FIVE, forward_dead_lettered_messages_to="failures")
         assert not is_there(namespace.create_queue("orders", asked, NOON), NOON + FIVE)
@@ -206,28 +199,30 @@ class TestUseOfATopic:
     def subscribe(self, namespace, now=NOON, **fields):
         return namespace.create_subscription("news", "all", SubscriptionDescription(**fields), now)
 
-    def test_a_send(self, topic, message, stays_from_then):
+    def test_a_send_keeps_an_idle_entity(self, topic, message, stays_from_then):
         topic.enqueue(message(), THEN)
         assert stays_from_then(topic)
 
-    def test_an_update(self, namespace, topic, stays_from_then):
+    def test_an_update_keeps_an_idle_entity(self, namespace, topic, stays_from_then):
         namespace.update_topic("news", replace(topic.requested, max_size_in_megabytes=2048), THEN)
         assert stays_from_then(topic)
 
-    def test_a_scheduled_message_until_it_is_due_and_for_the_span_after(self, topic, message, is_there):
+    def test_a_scheduled_message_keeps_its_entity_until_it_is_due_and_one_span_longer(
+        self, topic, message, is_there
+    ):
         topic.enqueue(message(scheduled_for=NOON + 60 * MINUTE), NOON)
         assert is_there(topic, NOON + 60 * MINUTE + FIVE - 1)
         assert not is_there(topic, NOON + 60 * MINUTE + FIVE)
 
-    def test_any_use_of_a_subscription(self, namespace, topic, stays_from_then):
+    def test_any_use_of_a_subscription_keeps_its_topic(self, namespace, topic, stays_from_then):
         self.subscribe(namespace).peek(1, 1, THEN)
         assert stays_from_then(topic)
 
-    def test_a_new_subscription(self, namespace, topic, stays_from_then):
+    def test_a_new_subscription_keeps_its_topic(self, namespace, topic, stays_from_then):
         self.subscribe(namespace, THEN)
         assert stays_from_then(topic)
 
-    def test_a_receiver_that_waits_at_a_subscription(self, namespace, topic, is_there):
+    def test_a_receiver_waiting_on_a_subscription_keeps_its_topic(self, namespace, topic, is_there):
         subscription = self.subscribe(namespace)
         subscription.listen(NOON)
         assert is_there(topic, NOON + 60 * MINUTE)
@@ -235,12 +230,14 @@ class TestUseOfATopic:
         assert is_there(topic, NOON + 60 * MINUTE + FIVE - 1)
         assert not is_there(topic, NOON + 60 * MINUTE + FIVE)
 
-    def test_that_a_subscription_is_gone_undoes_no_use_of_it(self, namespace, topic, stays_from_then):
+    def test_the_deletion_of_a_subscription_keeps_its_earlier_use_of_the_topic(
+        self, namespace, topic, stays_from_then
+    ):
         self.subscribe(namespace).receive(THEN)
         namespace.delete_subscription("news", "all")
         assert stays_from_then(topic)
 
-    def test_an_unused_topic_takes_its_subscriptions_with_it(self, namespace, topic, is_there):
+    def test_an_idle_topic_is_deleted_with_its_subscriptions(self, namespace, topic, is_there):
         subscription = self.subscribe(namespace, auto_delete_on_idle=FIVE)
         assert not is_there(topic, NOON + FIVE)
         assert not namespace.holds(subscription)
@@ -249,38 +246,40 @@ class TestUseOfATopic:
 
 @pytest.mark.spec("T-20", "T-21")
 class TestUseOfASubscription:
-    def test_a_receive(self, subscription, stays_from_then):
+    def test_a_receive_keeps_an_idle_entity(self, subscription, stays_from_then):
         assert subscription.receive(THEN) is None
         assert stays_from_then(subscription)
 
-    def test_an_update(self, namespace, subscription, stays_from_then):
+    def test_an_update_keeps_an_idle_entity(self, namespace, subscription, stays_from_then):
         asked = replace(subscription.requested, max_delivery_count=3)
         namespace.update_subscription("lasting", "all", asked, THEN)
         assert stays_from_then(subscription)
 
-    def test_a_peek(self, subscription, stays_from_then):
+    def test_a_peek_keeps_an_idle_entity(self, subscription, stays_from_then):
         assert subscription.peek(1, 1, THEN) == []
         assert stays_from_then(subscription)
 
-    def test_a_rule_added(self, subscription, stays_from_then):
+    def test_an_added_rule_keeps_its_subscription(self, subscription, stays_from_then):
         add_rule(subscription, Rule("another"), THEN)
         assert stays_from_then(subscription)
 
-    def test_a_rule_that_is_removed_is_none(self, subscription, is_there):
+    def test_a_removed_rule_does_not_keep_its_subscription(self, subscription, is_there):
         remove_rule(subscription, DEFAULT_RULE)
         assert not is_there(subscription, NOON + FIVE)
 
-    def test_what_is_published_is_none(self, subscription, lasting_topic, message, is_there):
+    def test_publishing_does_not_keep_a_subscription(self, subscription, lasting_topic, message, is_there):
         lasting_topic.enqueue(message(), THEN)
         assert subscription.counts(THEN).active == 1
         assert not is_there(subscription, NOON + FIVE)
 
-    def test_a_change_of_its_topic_is_none(self, namespace, subscription, lasting_topic, is_there):
+    def test_a_change_of_the_topic_does_not_keep_a_subscription(
+        self, namespace, subscription, lasting_topic, is_there
+    ):
         asked = replace(lasting_topic.requested, default_message_time_to_live=MINUTE)
         namespace.update_topic("lasting", asked, THEN)
         assert not is_there(subscription, NOON + FIVE)
 
-    def test_its_topic_stays_when_it_goes(self, namespace, subscription, lasting_topic, is_there):
+    def test_a_topic_outlives_its_idle_subscription(self, namespace, subscription, lasting_topic, is_there):
         assert not is_there(subscription, NOON + FIVE)
         assert namespace.topics() == [lasting_topic]
         assert namespace.subscriptions("lasting") == []
@@ -288,31 +287,7 @@ class TestUseOfASubscription:
 
 @pytest.mark.spec("T-20", "T-21")
 class TestOverAmqp:
-    def test_a_receiver_with_credit_keeps_the_queue(self, lab):
-        queue = lab.queue(auto_delete_on_idle=FIVE)
-        client = lab.client()
-        link = client.receiver("orders", credit=1)
-        lab.advance(entity=100 * FIVE)
-        assert lab.namespace.holds(queue)
-
-        link.detach()
-        lab.run()
-        lab.advance(entity=FIVE)
-        assert not lab.namespace.holds(queue)
-
-    @pytest.mark.parametrize("link", ["receiver", "sender"])
-    def test_a_link_alone_does_not_and_is_told_why_it_ends(self, lab, link):
-        queue = lab.queue(auto_delete_on_idle=FIVE)
-        client = lab.client()
-        getattr(client, link)("orders")
-        lab.advance(entity=FIVE)
-
-        assert not lab.namespace.holds(queue)
-        (detached,) = client.take(LinkDetached)
-        assert (detached.closed, detached.condition.symbol) == (True, "amqp:resource-deleted")
-        assert "'orders' was deleted" in detached.condition.description
-
-    def test_credit_that_was_used_up_does_not(self, lab):
+    def test_a_receiver_whose_credit_is_used_up_does_not_keep_the_queue(self, lab):
         queue = lab.queue(auto_delete_on_idle=FIVE)
         client = lab.client()
         client.receiver("orders", credit=1)
@@ -321,18 +296,10 @@ class TestOverAmqp:
 
         assert not lab.namespace.holds(queue)
 
-    def test_links_of_its_dead_letter_queue_end_with_it(self, lab):
+    def test_links_of_a_dead_letter_queue_end_with_their_entity(self, lab):
         lab.queue(auto_delete_on_idle=FIVE)
         client = lab.client()
         client.receiver("orders/$DeadLetterQueue")
         lab.advance(entity=FIVE)
 
         assert [each.condition.symbol for each in client.take(LinkDetached)] == ["amqp:resource-deleted"]
-
-    def test_what_comes_after_finds_nothing(self, lab):
-        lab.queue(auto_delete_on_idle=FIVE)
-        lab.advance(entity=FIVE)
-        client = lab.client()
-        client.sender("orders")
-
-        assert [each.condition.symbol for each in client.take(LinkDetached)] == ["amqp:not-found"]

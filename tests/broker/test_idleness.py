@@ -27,7 +27,7 @@ def closed(client: Client) -> list[str]:
 
 
 @pytest.mark.spec("F-33")
-def test_a_link_without_use_is_detached_after_ten_minutes(lab: Lab) -> None:
+def test_an_idle_link_is_detached_after_ten_minutes(lab: Lab) -> None:
     lab.queue("orders")
     client = lab.client()
     client.sender("orders")
@@ -44,7 +44,7 @@ def test_a_link_without_use_is_detached_after_ten_minutes(lab: Lab) -> None:
     assert {"TrackingId:" in text for _, text in said} == {True, False}  # a sender's has none
 
 
-def test_what_goes_over_a_link_in_either_direction_is_use(lab: Lab) -> None:
+def test_transfers_in_either_direction_are_link_activity(lab: Lab) -> None:
     lab.queue("orders")
     client = lab.client()
     sender, receiver = client.sender("orders"), client.receiver("orders", credit=5)
@@ -64,7 +64,7 @@ def test_what_goes_over_a_link_in_either_direction_is_use(lab: Lab) -> None:
     assert [text.split("AmqpMessage")[1][:9] for _, text in detached(client)] == ["Publisher"]
 
 
-def test_a_link_that_was_detached_is_told_once_and_another_may_follow(lab: Lab) -> None:
+def test_an_idle_link_is_detached_once_and_may_be_attached_again(lab: Lab) -> None:
     lab.queue("orders")
     client = lab.client()
     client.sender("orders")
@@ -76,7 +76,7 @@ def test_a_link_that_was_detached_is_told_once_and_another_may_follow(lab: Lab) 
     assert client.send(client.sender("orders"), PAYLOAD) == Accepted()
 
 
-def test_the_links_to_cbs_may_rest(lab: Lab) -> None:
+def test_idle_cbs_links_are_not_detached(lab: Lab) -> None:
     client = lab.client()
     client.receiver("$cbs")
     client.sender("$cbs")
@@ -99,7 +99,7 @@ def test_a_new_connection_without_a_link_is_closed_after_a_minute(lab: Lab) -> N
 
 
 @pytest.mark.spec("F-33")
-def test_a_connection_whose_last_link_went_is_closed_after_five_minutes(lab: Lab) -> None:
+def test_a_connection_without_links_is_closed_after_five_minutes(lab: Lab) -> None:
     lab.queue("orders")
     client = lab.client()
     link = client.sender("orders")
@@ -114,7 +114,7 @@ def test_a_connection_whose_last_link_went_is_closed_after_five_minutes(lab: Lab
     assert "active links in the past 300000 milliseconds" in closed(client)[0]
 
 
-def test_a_link_that_comes_in_time_keeps_the_connection(lab: Lab) -> None:
+def test_a_new_link_within_five_minutes_keeps_the_connection(lab: Lab) -> None:
     lab.queue("orders")
     client = lab.client()
     lab.advance(ahead=59)
@@ -124,7 +124,7 @@ def test_a_link_that_comes_in_time_keeps_the_connection(lab: Lab) -> None:
     assert closed(client) + detached(client) == []
 
 
-def test_entity_time_ends_no_link(lab: Lab) -> None:
+def test_a_shifted_entity_clock_ends_no_link(lab: Lab) -> None:
     lab.queue("orders")
     client = lab.client()
     client.sender("orders")
@@ -133,7 +133,7 @@ def test_entity_time_ends_no_link(lab: Lab) -> None:
     assert closed(client) + detached(client) == []
 
 
-def test_the_timer_asks_for_no_sooner_call_than_anything_is_due(lab: Lab) -> None:
+def test_the_timer_is_set_to_the_earliest_due_time(lab: Lab) -> None:
     """A timer in the past would make the loop spin."""
     lab.queue("orders")
     client = lab.client()

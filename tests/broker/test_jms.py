@@ -57,7 +57,7 @@ def refusals(client):
 @pytest.mark.parametrize(
     "settings", [{"tier": Tier.PREMIUM}, {"layout": Layout(premium=2)}], ids=["plain", "partitioned"]
 )
-def test_a_missing_entity_is_created_as_its_client_attaches(settings):
+def test_a_missing_entity_is_created_when_a_jms_client_attaches(settings):
     lab = premium(**settings)
     client = lab.client(properties=JMS)
     sender(client, address="orders", capabilities=("queue",))
@@ -73,13 +73,13 @@ def test_a_missing_entity_is_created_as_its_client_attaches(settings):
     [(Tier.STANDARD, JMS, ("queue",)), (Tier.PREMIUM, None, ("queue",)), (Tier.PREMIUM, JMS, None)],
     ids=["Standard", "another client", "no capability"],
 )
-def test_for_any_other_attach_a_missing_entity_is_missing(tier, properties, capabilities):
+def test_a_plain_attach_does_not_create_a_missing_entity(tier, properties, capabilities):
     client = premium(tier=tier).client(properties=properties)
     sender(client, address="orders", capabilities=capabilities)
     assert refusals(client) == ["amqp:not-found"]
 
 
-def test_to_create_one_needs_manage():
+def test_creating_an_entity_by_attach_needs_manage():
     lab = Lab(Namespace("contoso", tier=Tier.PREMIUM), SharedAccess((SENDER,)))
     client = lab.client(properties=JMS, mechanism="PLAIN", response=b"\0sender\0a2V5")
     sender(client, address="orders", capabilities=("queue",))
@@ -88,7 +88,7 @@ def test_to_create_one_needs_manage():
     assert not lab.namespace.queues()
 
 
-def test_a_temporary_queue_lasts_as_long_as_its_link():
+def test_a_temporary_queue_ends_with_its_link():
     lab = premium()
     client = lab.client(properties=JMS)
     link = sender(client, dynamic=True, capabilities=("temporary-queue",))
@@ -102,13 +102,13 @@ def test_a_temporary_queue_lasts_as_long_as_its_link():
     assert refusals(client) == ["amqp:resource-deleted"]
 
 
-def test_another_client_gets_no_temporary_queue():
+def test_a_non_jms_client_gets_no_temporary_queue():
     client = premium().client()
     sender(client, dynamic=True, capabilities=("temporary-queue",))
     assert refusals(client) == ["amqp:not-implemented"]
 
 
-def test_a_consumer_of_a_topic_has_a_subscription_as_long_as_its_link():
+def test_a_topic_consumer_has_a_subscription_that_ends_with_its_link():
     lab = premium()
     client = lab.client(properties=JMS)
     selector = {Symbol("jms-selector"): Described(Symbol("apache.org:selector-filter:string"), "n > 1")}
@@ -124,7 +124,7 @@ def test_a_consumer_of_a_topic_has_a_subscription_as_long_as_its_link():
     assert not lab.namespace.subscriptions("news")
 
 
-def test_a_temporary_topic_lasts_as_long_as_its_link():
+def test_a_temporary_topic_ends_with_its_link():
     lab = premium()
     client = lab.client(properties=JMS)
     link = sender(client, dynamic=True, capabilities=("temporary-topic",))
@@ -161,7 +161,7 @@ DURABLE = {"address": "news", "capabilities": ("topic",), "durable": 2}
 SHARED = {"address": "news", "capabilities": ("topic", "shared", "global")}
 
 
-def test_a_durable_subscription_keeps_what_comes_while_nobody_reads_until_it_is_unsubscribed():
+def test_a_durable_subscription_stores_messages_until_it_is_unsubscribed():
     lab = premium()
     client = lab.client(properties=JMS)
     link = named(client, "audit", source=DURABLE)
@@ -182,7 +182,7 @@ def test_a_durable_subscription_keeps_what_comes_while_nobody_reads_until_it_is_
     assert not lab.namespace.subscriptions("news")
 
 
-def test_another_selector_makes_a_durable_subscription_anew():
+def test_a_changed_selector_recreates_a_durable_subscription():
     lab = premium()
     client = lab.client(properties=JMS)
     for text in ("n > 1", "n > 1", "n > 2"):
@@ -194,7 +194,7 @@ def test_another_selector_makes_a_durable_subscription_anew():
     assert [each.filter.expression for each in made.rules] == ["n > 2"]
 
 
-def test_the_consumers_of_a_shared_subscription_share_its_messages_and_it_ends_with_the_last():
+def test_consumers_of_a_shared_subscription_share_messages_and_the_last_one_ends_it():
     lab = premium()
     first, second = lab.client(properties=JMS), lab.client(properties=JMS)
     links = [named(client, f"audit|volatile{n}", source=SHARED) for n, client in enumerate((first, second))]
@@ -212,14 +212,14 @@ def test_the_consumers_of_a_shared_subscription_share_its_messages_and_it_ends_w
     assert not lab.namespace.subscriptions("news")
 
 
-def test_to_unsubscribe_from_nothing_is_refused():
+def test_unsubscribing_from_nothing_is_refused():
     lab = premium()
     client = lab.client(properties=JMS)
     named(client, "audit", source={})
     assert refusals(client) == ["amqp:not-found"]
 
 
-def test_a_browser_sees_each_message_once_and_takes_none():
+def test_a_browser_sees_each_message_once_and_removes_none():
     lab = premium()
     client = lab.client(properties=JMS)
     link = sender(client, address="orders", capabilities=("queue",))
@@ -236,7 +236,7 @@ def test_a_browser_sees_each_message_once_and_takes_none():
     assert lab.namespace.queue("orders").counts(0).active == 3
 
 
-def test_a_browser_goes_on_when_the_window_of_its_session_opens_again():
+def test_a_browser_resumes_when_its_session_window_opens():
     lab = premium()
     client = lab.client(properties=JMS, limits=Limits(incoming_window=10))
     link = sender(client, address="orders", capabilities=("queue",))
@@ -246,7 +246,7 @@ def test_a_browser_goes_on_when_the_window_of_its_session_opens_again():
     assert len(client.take(MessageReceived)) == 250
 
 
-def test_for_another_client_a_copy_is_no_browser_and_a_topic_no_source():
+def test_non_jms_clients_get_no_browser_and_no_topic_source():
     lab = premium()
     made = sender(lab.client(properties=JMS), address="orders", capabilities=("queue",))
     assert made.is_open

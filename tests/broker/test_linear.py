@@ -26,9 +26,7 @@ def listed(namespace: Namespace, path: str) -> list[str]:
 
 
 @pytest.mark.parametrize("is_partitioned", [False, True])
-def test_listing_sessions_takes_steps_as_many_as_there_are(
-    namespace: Namespace, is_partitioned: bool
-) -> None:
+def test_listing_sessions_takes_linear_time(namespace: Namespace, is_partitioned: bool) -> None:
     description = QueueDescription(requires_session=True, enable_partitioning=is_partitioned)
     took = []
     for count in (1_000, 4_000):
@@ -40,7 +38,7 @@ def test_listing_sessions_takes_steps_as_many_as_there_are(
     assert took[1] < 6 * took[0]
 
 
-def test_a_listing_that_begins_anew_shows_what_is_there_then(namespace: Namespace) -> None:
+def test_a_new_listing_shows_the_current_entities(namespace: Namespace) -> None:
     queue = namespace.create_queue("orders", QueueDescription(requires_session=True), NOON)
     for number in range(3 * PAGE):
         queue.enqueue(StoredMessage(bare=b"x", session_id=f"s{number}"), NOON)
@@ -63,7 +61,7 @@ def subscribed(namespace: Namespace, count: int, is_partitioned: bool) -> list[S
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_partitioned", [False, True])
-def test_adding_a_rule_takes_as_long_with_few_subscriptions_as_with_many(
+def test_the_cost_of_adding_a_rule_does_not_depend_on_the_number_of_subscriptions(
     namespace: Namespace, is_partitioned: bool
 ) -> None:
     took = []
@@ -75,7 +73,7 @@ def test_adding_a_rule_takes_as_long_with_few_subscriptions_as_with_many(
     assert took[1] <= took[0] + 5
 
 
-def test_filters_are_counted_over_all_subscriptions_of_a_topic_as_they_come_and_go(
+def test_the_filter_count_of_a_topic_follows_its_subscriptions(
     namespace: Namespace,
 ) -> None:
     first, second = subscribed(namespace, 2, False)

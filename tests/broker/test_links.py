@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
 
 import pytest
 
 from sbpair.broker.faults import (
-    AnswerReleased,
     Delay,
     FaultRule,
     Operation,
-    RejectWith,
     TwoFieldError,
     Withhold,
 )
@@ -23,7 +20,6 @@ from sbpair.pair.amqp.events import DispositionReceived, LinkAttached, LinkDetac
 from sbpair.pair.amqp.message import DataBody, Header, Message, Properties, ValueBody
 from sbpair.pair.amqp.performatives import (
     ACCEPTED,
-    RELEASED,
     Accepted,
     Rejected,
     Source,
@@ -53,7 +49,7 @@ def assert_tracked(condition, path):
 
 
 class TestAttaching:
-    def test_a_sender_is_told_the_largest_message(self, lab):
+    def test_a_sender_learns_the_largest_message_size(self, lab):
         lab.queue(max_message_size_in_kilobytes=128)
         client = lab.client()
         link = client.sender("amqps://localhost:5671/Orders")
@@ -63,7 +59,7 @@ class TestAttaching:
         assert link.remote_attach.properties["com.microsoft:max-message-batch-size"] == 128 * 1024
         assert link.remote_attach.source is not None
 
-    def test_a_receivers_source_goes_back_as_it_came(self, lab):
+    def test_a_receivers_source_is_echoed_unchanged(self, lab):
         lab.queue()
         link = lab.client().receiver("amqps://LOCALHOST/oRdErs")
 
@@ -71,7 +67,7 @@ class TestAttaching:
         assert link.remote_attach.initial_delivery_count is not None
 
     @pytest.mark.parametrize("direction", ["sender", "receiver"])
-    def test_a_queue_that_is_not_there_is_refused_by_attach_and_detach(self, lab, direction):
+    def test_attaching_to_a_missing_queue_is_answered_by_attach_and_detach(self, lab, direction):
         client = lab.client()
         getattr(client, direction)("nowhere")
 
@@ -90,7 +86,7 @@ class TestAttaching:
 
         assert refusal(client).symbol == "amqp:not-allowed"
 
-    def test_a_session_filter_is_refused_where_there_are_no_sessions(self, lab):
+    def test_a_session_filter_on_a_queue_without_sessions_is_refused(self, lab):
         lab.queue()
         client = lab.client()
         client.receiver(
@@ -106,18 +102,7 @@ class TestAttaching:
 
         assert refusal(client).symbol == "amqp:not-implemented"
 
-    @pytest.mark.parametrize(
-        ("status", "direction"),
-        [("SendDisabled", "sender"), ("ReceiveDisabled", "receiver"), ("Disabled", "sender")],
-    )
-    def test_a_disabled_queue_is_refused_in_the_barred_direction(self, lab, status, direction):
-        lab.queue(status=status)
-        client = lab.client()
-        getattr(client, direction)("orders")
-
-        assert refusal(client).symbol == "com.microsoft:entity-disabled"
-
-    def test_one_name_in_both_directions_is_two_links(self, lab):
+    def test_one_link_name_in_both_directions_is_two_links(self, lab):
         lab.queue()
         client = lab.client()
         sender, receiver = client.sender("orders", name="same"), client.receiver("orders", name="same")
@@ -144,13 +129,7 @@ class TestSending:
         client = lab.client()
         return client, client.sender("orders")
 
-    def test_it_is_accepted_and_settled(self, lab, sender):
-        client, link = sender
-
-        assert client.send(link, HELLO) == ACCEPTED
-        assert lab.namespace.queue("orders").counts(NOON).active == 1
-
-    def test_the_bare_message_leaves_bit_for_bit_as_it_came(self, lab, sender):
+    def test_the_bare_message_is_delivered_bit_for_bit(self, lab, sender):
         client, link = sender
         bare = b"\x00\x53\x73\xd0\x00\x00\x00\x08\x00\x00\x00\x01\xa1\x02id"  # list32 where list8 would do
         bare += encode_map_section(Section.APPLICATION_PROPERTIES, {"a": UInt(5), "b": 2**40})
@@ -167,7 +146,7 @@ class TestSending:
         assert kept["x-opt-partition-key"] == "k"
         assert Message.decode(got.payload).header == Header(True, 7, None, None, 0)
 
-    def test_the_brokers_annotations_replace_a_senders_own(self, lab, sender):
+    def test_annotations_of_the_broker_replace_those_of_the_sender(self, lab, sender):
         client, link = sender
         forged = Message(message_annotations={Symbol("x-opt-sequence-number"): 99, Symbol("x-opt-mine"): "m"})
         client.send(link, forged.encode() + HELLO)
@@ -198,7 +177,7 @@ class TestSending:
             b"\x00\x53\x73\xc0\x04\x01\xa1\x02\xff\xff",
         ],
     )
-    def test_what_is_no_message_is_rejected_and_the_link_lives(self, lab, sender, payload):
+    def test_malformed_data_is_rejected_and_the_link_survives(self, lab, sender, payload):
         client, link = sender
         state = client.send(link, payload)
 
@@ -207,19 +186,12 @@ class TestSending:
         assert_tracked(state.error, "orders")
         assert client.send(link, HELLO) == ACCEPTED
 
-    def test_a_message_id_may_have_128_characters_and_no_more(self, lab, sender):
+    def test_a_message_id_has_at_most_128_characters(self, lab, sender):
         client, link = sender
 
         assert client.send(link, Message(properties=Properties(message_id="x" * 128)).encode()) == ACCEPTED
         state = client.send(link, Message(properties=Properties(message_id="x" * 129)).encode())
         assert state.error.symbol == "com.microsoft:argument-error"
-
-    def test_a_batch_is_stored_message_by_message(self, lab, sender):
-        client, link = sender
-        batch = Message(body=DataBody((HELLO, HELLO, HELLO))).encode()
-
-        assert client.send(link, batch, message_format=BATCH) == ACCEPTED
-        assert lab.namespace.queue("orders").counts(NOON).active == 3
 
     @pytest.mark.parametrize(
         "body", [None, ValueBody("x"), DataBody((HELLO, b"garbage")), DataBody((HELLO, HELLO[:-1]))]
@@ -231,15 +203,8 @@ class TestSending:
         assert state.error.symbol == "amqp:decode-error"
         assert lab.namespace.queue("orders").counts(NOON).total == 0
 
-    def test_a_message_over_the_limit_is_rejected(self, lab, sender):
-        client, link = sender
-        state = client.send(link, Message(body=DataBody((bytes(257 * 1024),))).encode())
-
-        assert state.error.symbol == "amqp:link:message-size-exceeded"
-        assert client.send(link, HELLO) == ACCEPTED
-
     @pytest.mark.parametrize("bad", [b"\x00", Message(body=DataBody((bytes(257 * 1024),))).encode()])
-    def test_of_messages_that_come_together_only_the_bad_one_is_refused(self, lab, sender, bad):
+    def test_only_the_bad_message_of_a_group_is_rejected(self, lab, sender, bad):
         client, link = sender
         numbers = [link.transfer(each, tag=bytes((n,))) for n, each in enumerate((HELLO, bad, HELLO))]
         lab.run()
@@ -252,7 +217,7 @@ class TestSending:
         assert [isinstance(answers[number], Accepted) for number in numbers] == [True, False, True]
         assert lab.namespace.queue("orders").counts(NOON).active == 2
 
-    def test_messages_that_come_together_are_accepted_in_one_range(self, lab, sender):
+    def test_messages_sent_together_are_accepted_in_one_range(self, lab, sender):
         client, link = sender
         first, *_, last = [link.transfer(HELLO, tag=bytes((n,))) for n in range(10)]
         lab.run()
@@ -261,7 +226,7 @@ class TestSending:
         assert (answer.first, answer.last, answer.state) == (first, last, ACCEPTED)
         assert lab.namespace.queue("orders").counts(NOON).active == 10
 
-    def test_a_limit_that_was_lowered_since_holds_too(self, lab, sender):
+    def test_a_lowered_limit_applies_to_an_existing_link(self, lab, sender):
         client, link = sender
         queue = lab.namespace.queue("orders")
         lowered = type(queue.description)(max_message_size_in_kilobytes=1)
@@ -269,16 +234,6 @@ class TestSending:
         state = client.send(link, Message(body=DataBody((bytes(2048),))).encode())
 
         assert state.error.symbol == "amqp:link:message-size-exceeded"
-
-    def test_a_full_queue_rejects_with_the_quota_condition(self, lab, sender, message):
-        client, link = sender
-        queue = lab.namespace.queue("orders")
-        queue.enqueue(message(bare=bytes(1024 * 1024 * 1024 - 200)), NOON)
-        while isinstance(state := client.send(link, HELLO), Accepted):
-            pass  # the last one exceeds the quota
-
-        assert state.error.symbol == "amqp:resource-limit-exceeded"
-        assert "maximum entity size" in state.error.description
 
     @pytest.mark.parametrize(
         ("sent", "stored"),
@@ -288,35 +243,17 @@ class TestSending:
             (Header(), None),
         ],
     )
-    def test_the_time_to_live_is_the_headers(self, lab, sender, sent, stored):
+    def test_the_time_to_live_comes_from_the_header(self, lab, sender, sent, stored):
         client, link = sender
         client.send(link, Message(header=sent).encode() + HELLO)
 
         assert lab.namespace.queue("orders").receive(NOON).time_to_live == stored
 
-    @pytest.mark.spec("T-1", "T-2")
-    def test_it_is_counted_in_milliseconds(self, lab, sender):
-        client, link = sender
-        client.send(link, Message(header=Header(ttl=500)).encode() + HELLO)
-        queue = lab.namespace.queue("orders")
-
-        assert queue.peek(1, 1, NOON)[0].expires_at == NOON + 500
-        assert queue.receive(NOON + 500) is None
-
-    @pytest.mark.spec("T-1")
-    def test_a_span_too_long_for_the_header_travels_as_two_instants(self, lab, sender):
-        client, link = sender
-        span = timedelta(days=100) // timedelta(milliseconds=1)
-        properties = Properties(message_id="x", creation_time=5, absolute_expiry_time=5 + span)
-        client.send(link, Message(header=Header(ttl=2**32 - 1), properties=properties).encode())
-
-        assert lab.namespace.queue("orders").receive(NOON).time_to_live == span
-
     @pytest.mark.spec("P-30", "P-31")
     @pytest.mark.parametrize(
         "name", ["application/vnd.ms-servicebus-ping", "Application/VND.MS-ServiceBus-Ping"]
     )
-    def test_a_ping_is_known_by_its_content_type(self, lab, sender, name):
+    def test_a_ping_is_recognised_by_its_content_type(self, lab, sender, name):
         client, link = sender
         assert (
             client.send(link, Message(properties=Properties(message_id="p", content_type=name)).encode())
@@ -327,7 +264,7 @@ class TestSending:
         assert client.take(MessageReceived) == []
         assert lab.namespace.operations.pings == 1
 
-    def test_more_than_the_first_credit_can_be_sent(self, lab, sender):
+    def test_a_sender_gets_more_than_its_first_credit(self, lab, sender):
         client, link = sender
         for _ in range(2500):
             assert link.credit > 0
@@ -335,28 +272,7 @@ class TestSending:
 
 
 class TestFaults:
-    def test_each_fault_answers_as_it_is_named(self, lab):
-        queue = lab.queue()
-        client = lab.client()
-        link = client.sender("orders")
-        answers = {
-            AnswerReleased(): RELEASED,
-            Withhold(): None,
-        }
-        for fault, answer in answers.items():
-            active = lab.frontend.set_fault(FaultRule(fault, "Orders"), lab.now.idle)
-            assert client.send(link, HELLO) == answer
-            lab.frontend.faults.remove(active)
-            assert active.hits == 1
-        assert queue.counts(NOON).active == 1  # stored, although the answer was withheld
-
-        busy = RejectWith("com.microsoft:server-busy", "Busy.")
-        lab.frontend.set_fault(FaultRule(busy, "orders"), lab.now.idle)
-        state = client.send(link, HELLO)
-        assert state.error.symbol == "com.microsoft:server-busy"
-        assert state.error.description.startswith("Busy. TrackingId:")
-
-    def test_the_two_field_error_leaves_the_third_field_out(self, lab):
+    def test_the_two_field_error_omits_the_third_field(self, lab):
         lab.queue()
         client = lab.client()
         link = client.sender("orders")
@@ -364,7 +280,7 @@ class TestFaults:
         fault = lab.frontend.set_fault(FaultRule(two, "orders"), lab.now.idle)
         link.transfer(HELLO, tag=b"1")
         client.server.receive_data(client.engine.data_to_send(), lab.now)
-        raw = client.server.data_to_send()
+        raw = b"".join(client.server.pieces_to_send())
 
         error = encode(Described(ULong(0x1D), [Symbol("amqp:internal-error"), "two"]))
         assert error in raw
@@ -387,18 +303,18 @@ class TestReceiving:
     def ids(self, client):
         return [Message.decode(event.payload).properties.message_id for event in client.take(MessageReceived)]
 
-    def test_no_credit_no_message(self, stocked):
+    def test_no_message_is_sent_without_credit(self, stocked):
         stocked.receiver("orders")
 
         assert self.ids(stocked) == []
 
-    def test_credit_is_absolute_and_spent_one_by_one(self, stocked):
+    def test_credit_is_absolute_and_each_message_uses_one(self, stocked):
         link = stocked.receiver("orders", credit=2)
 
         assert self.ids(stocked) == ["m0", "m1"]
         assert link.credit == 0
 
-    def test_the_tag_is_the_lock_token_and_ids_begin_at_0(self, stocked, lab):
+    def test_the_delivery_tag_is_the_lock_token_and_ids_start_at_0(self, stocked, lab):
         stocked.receiver("orders", credit=1)
 
         (got,) = stocked.take(MessageReceived)
@@ -407,13 +323,7 @@ class TestReceiving:
         assert not got.settled
         lab.namespace.queue("orders").complete(got.tag, NOON)
 
-    def test_receive_and_delete_comes_settled(self, stocked, lab):
-        stocked.receiver("orders", credit=5, deletes=True)
-
-        assert [event.settled for event in stocked.take(MessageReceived)] == [True] * 3
-        assert lab.namespace.queue("orders").counts(NOON).total == 0
-
-    def test_a_drain_gives_what_there_is_and_takes_the_credit_back(self, stocked, lab):
+    def test_a_drain_delivers_available_messages_and_returns_the_credit(self, stocked, lab):
         link = stocked.receiver("orders")
         link.flow(10, drain=True)
         lab.run()
@@ -422,7 +332,7 @@ class TestReceiving:
         assert link.credit == 0
 
     @pytest.mark.parametrize(("effect", "came"), [(Delay(1.0), ["m0"]), (Withhold(), [])], ids=str)
-    def test_a_delivery_that_a_fault_strikes_has_its_credit_all_the_same(self, lab, stocked, effect, came):
+    def test_a_delivery_lost_to_a_fault_still_uses_its_credit(self, lab, stocked, effect, came):
         lab.frontend.set_fault(FaultRule(effect, "orders", Operation.RECEIVE, times=1), lab.now.idle)
         link = stocked.receiver("orders", credit=1)
         assert self.ids(stocked) == []
@@ -433,7 +343,7 @@ class TestReceiving:
         lab.run()
         assert self.ids(stocked) == ["m1"]
 
-    def test_a_delivery_that_comes_too_late_for_its_credit_does_not_come(self, lab, stocked):
+    def test_a_delayed_delivery_is_not_sent_once_its_credit_is_drained(self, lab, stocked):
         lab.frontend.set_fault(FaultRule(Delay(1.0), "orders", Operation.RECEIVE, times=1), lab.now.idle)
         link = stocked.receiver("orders", credit=1)
         link.flow(1, drain=True)
@@ -452,27 +362,7 @@ class TestReceiving:
         links = [event.link for event in other.take(MessageReceived)]
         assert links == [first, second, first]
 
-    def test_a_waiting_receiver_is_served_by_the_send_itself(self, lab):
-        lab.queue()
-        receiving, sending = lab.client(), lab.client()
-        receiving.receiver("orders", credit=1)
-        sending.send(sending.sender("orders"), HELLO)
-
-        assert self.ids(receiving) == ["one"]
-
-    def test_a_waiting_receiver_is_served_when_a_lock_ends(self, lab, stocked):
-        stocked.receiver("orders", credit=3)
-        stocked.take(MessageReceived)
-        other = lab.client()
-        other.receiver("orders", credit=1)
-        assert self.ids(other) == []
-        lab.advance(entity=MINUTE)
-
-        (got,) = other.take(MessageReceived)
-        message = Message.decode(got.payload)
-        assert (message.properties.message_id, message.header.delivery_count) == ("m0", 1)
-
-    def test_a_client_that_does_not_read_is_handed_nothing_more(self, lab, stocked):
+    def test_a_client_that_does_not_read_gets_no_more_messages(self, lab, stocked):
         slow = lab.client()
         slow.receiver("orders")
         slow.server.set_clogged(True, lab.now)
@@ -485,7 +375,7 @@ class TestReceiving:
         assert link.credit == 0
 
     @pytest.mark.spec("P-41")
-    def test_a_poll_is_credit_from_zero_and_not_each_flow(self, lab):
+    def test_only_a_flow_that_raises_credit_from_zero_counts_as_a_poll(self, lab):
         lab.queue()
         client = lab.client()
         link = client.receiver("orders", credit=1)
@@ -512,7 +402,7 @@ class TestReceiving:
 
 
 @pytest.mark.parametrize("odd", [uuid.UUID(int=5), b"bytes", ULong(7)])
-def test_an_id_of_any_type_is_kept_as_it_is(lab, odd):
+def test_a_message_id_of_any_type_is_kept(lab, odd):
     lab.queue()
     client = lab.client()
     client.send(client.sender("orders"), Message(properties=Properties(message_id=odd)).encode())
@@ -524,30 +414,9 @@ def test_an_id_of_any_type_is_kept_as_it_is(lab, odd):
 
 
 class TestDeliveryAnnotations:
-    def test_a_locked_delivery_has_its_token_there_too(self, lab):
-        lab.queue()
-        client = lab.client()
-        client.send(client.sender("orders"), HELLO)
-        client.receiver("orders", credit=1)
-
-        (delivery,) = client.take(MessageReceived)
-        told = decode_map_section(split(delivery.payload).delivery_annotations)
-        assert told == {Symbol("x-opt-lock-token"): uuid.UUID(bytes_le=delivery.tag)}
-
-    @pytest.mark.spec("R-51")
-    def test_one_that_is_deleted_has_an_empty_map_and_an_empty_tag(self, lab):
-        lab.queue()
-        client = lab.client()
-        client.send(client.sender("orders"), HELLO)
-        client.receiver("orders", credit=1, deletes=True)
-
-        (delivery,) = client.take(MessageReceived)
-        assert split(delivery.payload).delivery_annotations == b"\x00\x53\x71\xc1\x01\x00"
-        assert delivery.tag == b""
-
     @pytest.mark.parametrize("deletes", [False, True])
     @pytest.mark.parametrize("is_last", [False, True])
-    def test_the_senders_own_are_handed_on(self, lab, is_last, deletes):
+    def test_the_senders_delivery_annotations_are_passed_on(self, lab, is_last, deletes):
         lab.queue()
         client = lab.client()
         theirs = encode_map_section(Section.DELIVERY_ANNOTATIONS, {Symbol("mine"): "x"})
@@ -561,7 +430,7 @@ class TestDeliveryAnnotations:
         assert message.body == DataBody((b"hello",))
         assert ("x-opt-lock-token" in message.delivery_annotations) is not deletes
 
-    def test_a_look_tells_no_lock_token(self, lab):
+    def test_a_browsed_delivery_has_no_lock_token(self, lab):
         queue = lab.queue()
         client = lab.client()
         client.send(client.sender("orders"), HELLO)

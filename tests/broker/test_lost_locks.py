@@ -15,7 +15,7 @@ def update(namespace, queue, **fields):
     namespace.update_queue(queue.path, replace(queue.description, **fields), NOON + 1)
 
 
-def test_an_update_takes_no_lock_away_unless_it_is_asked_for(namespace, make_queue, message):
+def test_an_update_keeps_locks_by_default(namespace, make_queue, message):
     queue = make_queue()
     queue.enqueue(message(), NOON)
     held = queue.receive(NOON)
@@ -24,20 +24,7 @@ def test_an_update_takes_no_lock_away_unless_it_is_asked_for(namespace, make_que
     assert queue.counts(NOON + 1).total == 0
 
 
-def test_where_updates_take_locks_what_was_held_comes_again_one_delivery_richer(
-    namespace, make_queue, message
-):
-    namespace.updates_take_locks = True
-    queue = make_queue()
-    queue.enqueue(message(), NOON)
-    token = queue.receive(NOON).lock_token
-    update(namespace, queue, max_delivery_count=5)
-    with pytest.raises(LockLostError):
-        queue.complete(token, NOON + 1)
-    assert queue.receive(NOON + 1).delivery_count == 1
-
-
-def test_an_update_that_changes_nothing_takes_nothing(namespace, make_queue, message):
+def test_an_update_without_changes_drops_no_lock(namespace, make_queue, message):
     namespace.updates_take_locks = True
     queue = make_queue()
     queue.enqueue(message(), NOON)
@@ -46,7 +33,7 @@ def test_an_update_that_changes_nothing_takes_nothing(namespace, make_queue, mes
     queue.complete(token, NOON + 1)
 
 
-def test_the_locks_of_its_dead_letters_go_too(namespace, make_queue, message):
+def test_an_update_drops_the_locks_of_dead_letters(namespace, make_queue, message):
     namespace.updates_take_locks = True
     queue = make_queue()
     queue.enqueue(message(), NOON)
@@ -57,7 +44,7 @@ def test_the_locks_of_its_dead_letters_go_too(namespace, make_queue, message):
         queue.dead_letter_queue.complete(token, NOON + 1)
 
 
-def test_sessions_are_lost_and_can_be_accepted_again(namespace, make_queue, message):
+def test_an_update_drops_session_locks_and_the_sessions_can_be_accepted_again(namespace, make_queue, message):
     namespace.updates_take_locks = True
     queue = make_queue(requires_session=True)
     queue.enqueue(message(session_id="a"), NOON)
@@ -70,7 +57,7 @@ def test_sessions_are_lost_and_can_be_accepted_again(namespace, make_queue, mess
     assert queue.receive(NOON + 1, again).delivery_count == 1
 
 
-def test_an_update_of_a_subscription_takes_its_locks(namespace, is_partitioned, message):
+def test_an_update_of_a_subscription_drops_its_locks(namespace, is_partitioned, message):
     namespace.updates_take_locks = True
     topic = namespace.create_topic("news", TopicDescription(enable_partitioning=is_partitioned), NOON)
     made = namespace.create_subscription("news", "all", SubscriptionDescription(), NOON)
@@ -81,7 +68,7 @@ def test_an_update_of_a_subscription_takes_its_locks(namespace, is_partitioned, 
         made.complete(token, NOON + 1)
 
 
-def test_a_last_delivery_that_is_lost_so_is_dead_lettered(namespace, make_queue, message):
+def test_a_last_delivery_lost_to_an_update_is_dead_lettered(namespace, make_queue, message):
     namespace.updates_take_locks = True
     queue = make_queue(max_delivery_count=1)
     queue.enqueue(message(), NOON)

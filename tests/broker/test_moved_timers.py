@@ -17,7 +17,7 @@ def orders(namespace):
     return queue
 
 
-def test_a_lock_moves_the_timer_once(namespace, orders):
+def test_a_new_lock_moves_the_timer_once(namespace, orders):
     orders.enqueue(StoredMessage(b""), NOON)
     assert namespace.take_moved_timer() is None
 
@@ -39,14 +39,14 @@ def test_a_renewal_by_a_shorter_duration_than_before_moves_the_timer(namespace, 
     assert namespace.take_moved_timer() == NOON + MINUTE // 6
 
 
-def test_a_timer_that_was_read_in_between_is_still_taken(namespace, orders):
+def test_a_timer_read_in_between_is_still_set(namespace, orders):
     orders.enqueue(StoredMessage(b""), NOON)
     orders.receive(NOON)
 
     assert namespace.next_timer() == namespace.take_moved_timer() == NOON + MINUTE
 
 
-def test_timers_that_ran_may_have_moved(namespace, orders):
+def test_executed_timers_may_have_moved(namespace, orders):
     namespace.call_at(NOON + 1, lambda _: None)
     namespace.call_at(NOON + 9, lambda _: None)
     assert namespace.take_moved_timer() == NOON + 1
@@ -65,7 +65,7 @@ def sending(lab):
     return client, sender
 
 
-def test_a_message_to_a_queue_moves_no_timer_of_its_connection(lab, sending):
+def test_a_message_for_a_queue_moves_no_connection_timer(lab, sending):
     client, sender = sending
 
     client.send(sender, HELLO)
@@ -73,7 +73,7 @@ def test_a_message_to_a_queue_moves_no_timer_of_its_connection(lab, sending):
     assert not client.server.timers_moved
 
 
-def test_a_delayed_answer_moves_one(lab, sending):
+def test_a_delayed_answer_moves_the_timer(lab, sending):
     client, sender = sending
     lab.frontend.set_fault(FaultRule(Delay(5.0), operation=Operation.SEND), 0.0)
 
@@ -83,7 +83,7 @@ def test_a_delayed_answer_moves_one(lab, sending):
     assert client.server.next_timer() == pytest.approx(lab.now.connection + 5.0)
 
 
-def test_a_link_that_opens_or_ends_moves_one(lab, sending):
+def test_an_opening_or_ending_link_moves_the_timer(lab, sending):
     client, sender = sending
 
     sender.detach()

@@ -31,7 +31,7 @@ with Broker({"contoso": 0}):
 """
 
 
-def test_a_broker_that_starts_raises_the_soft_limit_as_far_as_it_may() -> None:
+def test_a_starting_broker_raises_the_soft_limit_of_open_files() -> None:
     done = subprocess.run(
         [sys.executable, "-c", STARTED], capture_output=True, text=True, timeout=2 * PATIENCE
     )
@@ -40,7 +40,7 @@ def test_a_broker_that_starts_raises_the_soft_limit_as_far_as_it_may() -> None:
     assert soft == (wanted if hard == resource.RLIM_INFINITY else min(hard, wanted))
 
 
-def test_a_limit_is_never_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_open_file_limit_is_never_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "setrlimit", lambda *_: pytest.fail("it was high enough"))
     event_loop.raise_limit(64)
 
@@ -70,7 +70,7 @@ def without_descriptors() -> NoReturn:
     raise OSError(EMFILE, os.strerror(EMFILE))
 
 
-def test_a_broker_that_gets_no_event_loop_raises_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_without_an_event_loop_raises_at_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker({"contoso": 0})
     with monkeypatch.context() as patched:
         patched.setattr("sbpair.broker.server.broker.new_event_loop", without_descriptors)
@@ -86,7 +86,7 @@ class Unused(HttpEndpoint):
 
 
 @pytest.mark.parametrize("entered", [Unused("page"), ChaosProxy("127.0.0.1", 1)])
-def test_an_endpoint_and_a_proxy_that_get_no_event_loop_raise_when_entered(
+def test_an_endpoint_and_a_proxy_without_an_event_loop_raise_when_entered(
     entered: Unused | ChaosProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asyncio.events.new_event_loop", without_descriptors)

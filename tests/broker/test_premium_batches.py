@@ -27,7 +27,7 @@ def batch(count: int, size: int) -> bytes:
     return encode(Described(ULong(0x75), message)) * count
 
 
-def test_a_premium_queue_of_large_messages_takes_batches_of_a_megabyte(lab):
+def test_a_premium_queue_of_large_messages_accepts_batches_of_one_megabyte(lab):
     queue = lab.queue(max_message_size_in_kilobytes=20_480)
     client = lab.client()
     link = client.sender("orders")
@@ -48,7 +48,7 @@ def test_a_batch_of_a_standard_queue_is_as_large_as_its_messages(lab):
     assert link.remote_attach.properties[Symbol("com.microsoft:max-message-batch-size")] == 262_144
 
 
-def test_a_batch_has_4500_messages_at_most(lab):
+def test_a_batch_has_at_most_4500_messages(lab):
     queue = lab.queue(max_message_size_in_kilobytes=1024)
     client = lab.client()
     link = client.sender("orders")
@@ -64,7 +64,7 @@ def test_a_batch_has_4500_messages_at_most(lab):
     "path", ["t/subscriptions/x", "T/Subscriptions/X", "t/subscriptions", "a/b/SUBSCRIPTIONS/c/d"]
 )
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_no_entity_is_called_as_a_subscription_is(namespace, path, kind):
+def test_an_entity_cannot_be_named_like_a_subscription(namespace, path, kind):
     create, description = {
         "queue": (namespace.create_queue, QueueDescription()),
         "topic": (namespace.create_topic, TopicDescription()),
@@ -74,5 +74,5 @@ def test_no_entity_is_called_as_a_subscription_is(namespace, path, kind):
 
 
 @pytest.mark.parametrize("path", ["subscriptions", "subscriptions/x", "t/mysubscriptions/x"])
-def test_what_only_looks_like_it_may_be_a_name(namespace, path):
+def test_a_name_that_only_resembles_a_subscription_is_allowed(namespace, path):
     assert namespace.create_queue(path, QueueDescription(), NOON).path == path

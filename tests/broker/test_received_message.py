@@ -70,7 +70,7 @@ def encoded(properties: Properties) -> bytes:
 
 @given(MESSAGES)
 @example(Message(properties=Properties(message_id="m"), body=DataBody((b"x",))))
-def test_what_it_lifts_out_is_what_the_decoder_does(message):
+def test_the_fast_parse_agrees_with_the_decoder(message):
     payload = message.encode()
     if message.properties.message_id is not None:  # otherwise each generates an id
         assert repr(stored_message(payload)) == repr(decoded_message(payload))
@@ -81,7 +81,7 @@ def test_what_it_lifts_out_is_what_the_decoder_does(message):
     [Properties(message_id="m"), GOOD, Properties(message_id="m", group_id="s")],
     ids=["an id", "texts and an instant", "a session"],
 )
-def test_what_is_plain_is_seen(properties):
+def test_a_plain_message_is_recognised(properties):
     assert plain_message(encoded(properties)) == (
         0,
         0,
@@ -96,7 +96,7 @@ def test_what_is_plain_is_seen(properties):
 
 @given(st.binary(max_size=30), st.integers(0, 60))
 @example(b"", 0)
-def test_what_it_passes_the_decoder_reads_too(tail, cut):
+def test_the_decoder_reads_every_message_that_the_fast_parse_accepts(tail, cut):
     good = encode_properties(GOOD)
     for payload in (
         good[:cut] + tail,
@@ -120,7 +120,7 @@ def test_an_id_of_129_characters_is_not_plain():
     assert plain_message(encoded(Properties(message_id="x" * 129))) is None
 
 
-def test_a_field_that_is_cut_is_not_plain():
+def test_a_truncated_field_is_not_plain():
     payload = b"\x00\x53\x73\xc0\x04\x01\xa1\x09x" + BODY
 
     assert plain_message(payload) is None
@@ -172,7 +172,7 @@ def test_the_keys_of_a_footer_become_symbols():
 @pytest.mark.spec("X-6")
 @pytest.mark.parametrize("as_sent", [None, True, False])
 @pytest.mark.parametrize("has_footer", [True, False], ids=["decoded", "plain"])
-def test_first_acquirer_is_returned_as_sent_also_from_the_disk(lab, as_sent, has_footer):
+def test_the_first_acquirer_flag_is_returned_as_sent_even_from_disk(lab, as_sent, has_footer):
     queue = lab.queue()
     footer = {Symbol("f"): 1} if has_footer else {}
     sent = Message(

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from sbpair.broker import Broker, Lose, LoseLock, NamespaceControl, SilenceLink, Withhold
+from sbpair.broker import Broker, LoseLock, NamespaceControl, SilenceLink
 from sbpair.pair.amqp.errors import MESSAGE_LOCK_LOST, SESSION_LOCK_LOST
 from sbpair.pair.amqp.events import MessageReceived
 from sbpair.pair.amqp.message import Message, Properties
@@ -55,7 +55,7 @@ def delivery_count(event: MessageReceived) -> int | None:
     return header.delivery_count if header else None
 
 
-async def test_a_silent_link_delivers_no_more_and_the_rest_waits_for_another(
+async def test_a_silent_link_delivers_nothing_more_and_another_link_gets_the_rest(
     contoso: NamespaceControl, connection: NamespaceConnection
 ) -> None:
     came: list[MessageReceived] = []
@@ -91,7 +91,7 @@ async def test_a_silent_link_answers_settlements_but_no_drain(
     assert drained == []
 
 
-async def test_a_silent_session_gives_its_messages_to_its_next_holder(
+async def test_messages_of_a_silent_session_go_to_its_next_holder(
     contoso: NamespaceControl, connection: NamespaceConnection
 ) -> None:
     came: list[MessageReceived] = []
@@ -106,7 +106,7 @@ async def test_a_silent_session_gives_its_messages_to_its_next_holder(
         await until(lambda: len(came) == 2)
 
 
-async def test_a_lock_that_is_lost_early_refuses_the_settlement_and_the_message_comes_again(
+async def test_an_early_lost_lock_refuses_the_settlement_and_redelivers_the_message(
     contoso: NamespaceControl, connection: NamespaceConnection
 ) -> None:
     came: list[MessageReceived] = []
@@ -123,7 +123,7 @@ async def test_a_lock_that_is_lost_early_refuses_the_settlement_and_the_message_
     assert [delivery_count(event) for event in came] == [0, 1]
 
 
-async def test_a_message_settled_before_its_lock_is_lost_stays_settled(
+async def test_a_message_settled_before_the_lock_loss_stays_settled(
     broker: Broker, contoso: NamespaceControl, connection: NamespaceConnection
 ) -> None:
     came: list[MessageReceived] = []
@@ -150,20 +150,3 @@ async def test_a_session_lock_that_is_lost_early_detaches_its_receiver(
         condition = await receiver.detached
     assert condition is not None
     assert condition.symbol == SESSION_LOCK_LOST
-
-
-@pytest.mark.parametrize(("effect", "left"), [(Withhold(), 0), (Lose(), 1)], ids=["taken", "not taken"])
-async def test_a_settlement_that_is_never_confirmed_is_taken_or_not(
-    contoso: NamespaceControl, connection: NamespaceConnection, effect: Withhold | Lose, left: int
-) -> None:
-    came: list[MessageReceived] = []
-    await put(contoso, "orders", messages(1))
-    with contoso.fault("orders", effect, operation="settle") as fault:
-        receiver = await connection.open_receiver("orders", came.append)
-        receiver.flow(1)
-        await until(lambda: len(came) == 1)
-        outcome = asyncio.create_task(receiver.settle_and_wait(came[0].delivery_id, Accepted()))
-        await until(lambda: fault.hits == 1)
-        await receiver.close()
-        assert await outcome is None
-    assert len(contoso.message_ids("orders")) == left

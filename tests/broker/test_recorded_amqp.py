@@ -56,7 +56,7 @@ class Peer:
         self.server.receive_data(data, self.lab.now)
         while self.lab.frontend.deliver(self.lab.now):
             pass
-        return list(_performatives(self.server.data_to_send()))
+        return list(_performatives(b"".join(self.server.pieces_to_send())))
 
 
 def _performatives(data: bytes) -> Iterator[object]:
@@ -83,7 +83,7 @@ def attach(name: str, handle: int, *, receives: bool, address: str, **fields: ob
     )
 
 
-def test_every_fact_has_a_test_or_the_reason_of_its_difference() -> None:
+def test_every_recorded_fact_has_a_test_or_a_reason_for_its_difference() -> None:
     for each in facts():
         assert (each.test is None) is not (each.accepted is None), each.id
         if each.test is not None:
@@ -92,7 +92,7 @@ def test_every_fact_has_a_test_or_the_reason_of_its_difference() -> None:
         assert each.source.startswith("https://"), each.id
 
 
-def test_sasl_greeting(guarded) -> None:
+def test_the_sasl_greeting_matches_the_recording(guarded) -> None:
     peer = Peer(guarded)
     mechanisms = only(SaslMechanisms, peer.greeting)
     assert mechanisms.sasl_server_mechanisms == ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
@@ -107,7 +107,7 @@ def test_sasl_greeting(guarded) -> None:
         (Open("c", max_frame_size=65_536), 65_536, 240_000),
     ],
 )
-def test_open(lab, asked: Open, size: int, idle: int) -> None:
+def test_the_open_matches_the_recording(lab, asked: Open, size: int, idle: int) -> None:
     opened = only(Open, Peer(lab, asked).said)
     assert re.fullmatch(r"[0-9a-f]{32}_G\d+", opened.container_id)
     assert (opened.hostname, opened.max_frame_size, opened.channel_max) == (None, size, 4999)
@@ -115,7 +115,7 @@ def test_open(lab, asked: Open, size: int, idle: int) -> None:
 
 
 @pytest.mark.parametrize("window", [65_536, 2_047])
-def test_begin(lab, window: int) -> None:
+def test_the_begin_matches_the_recording(lab, window: int) -> None:
     lab.queue()
     peer = Peer(lab, Open("c"), Begin(None, 0, window, 65_536))
     begun = only(Begin, peer.said)
@@ -125,7 +125,7 @@ def test_begin(lab, window: int) -> None:
     assert (flow.incoming_window, flow.outgoing_window) == (5_000, window)
 
 
-def test_handles(lab) -> None:
+def test_the_handles_match_the_recording(lab) -> None:
     lab.queue()
     peer = Peer(lab, Open("c"), BEGIN)
     for handle in range(255):
@@ -141,7 +141,7 @@ def test_handles(lab) -> None:
     )
 
 
-def test_claims_node(lab) -> None:
+def test_the_claims_node_matches_the_recording(lab) -> None:
     lab.queue()
     peer = Peer(lab, Open("c"), BEGIN)
     found = peer.send(attach("out", 0, receives=False, address="$cbs", snd_settle_mode=0))
@@ -164,7 +164,7 @@ def test_claims_node(lab) -> None:
     assert (bool(told.settled), told.batchable) == (False, False)
 
 
-def test_settling(lab) -> None:
+def test_settling_matches_the_recording(lab) -> None:
     lab.queue()
     peer = Peer(lab, Open("c"), BEGIN, attach("out", 0, receives=False, address="orders"))
     body = Message(body=DataBody((b"x",))).encode()
@@ -172,7 +172,7 @@ def test_settling(lab) -> None:
     assert (settled.role, settled.first, settled.last, settled.settled) == (True, 0, None, True)
 
 
-def test_delivery(lab) -> None:
+def test_a_delivery_matches_the_recording(lab) -> None:
     lab.queue(lock_duration=300_000)
     peer = Peer(lab, Open("c"), BEGIN, attach("out", 0, receives=False, address="orders"))
     peer.send(Transfer(0, 0, b"1", 0, settled=True), Message(body=DataBody((b"x",))).encode())
@@ -180,7 +180,7 @@ def test_delivery(lab) -> None:
     peer.server.receive_data(frame(0, encode_composite(Flow(1, 100, 1, 100, 1, 0, 1))), lab.now)
     while lab.frontend.deliver(lab.now):
         pass
-    data = peer.server.data_to_send()
+    data = b"".join(peer.server.pieces_to_send())
     transfer, at = decode_composite(data, 8, len(data))
     message = Message.decode(data[at:])
     assert (len(transfer.delivery_tag), transfer.message_format, transfer.more) == (16, 0, False)
@@ -189,7 +189,7 @@ def test_delivery(lab) -> None:
     assert message.header.delivery_count == 0
 
 
-def test_sender(lab) -> None:
+def test_a_sender_matches_the_recording(lab) -> None:
     lab.queue()
     answered = only(
         Attach, Peer(lab, Open("c"), BEGIN, attach("a", 0, receives=False, address="orders")).said
@@ -204,7 +204,7 @@ TRACKED_TWICE = re.compile(
 )
 
 
-def test_refused_links(lab, guarded) -> None:
+def test_refused_links_match_the_recording(lab, guarded) -> None:
     lab.queue("sessions", requires_session=True)
     lab.namespace.create_topic("news", TopicDescription(), lab.now.entity)
     lab.namespace.create_subscription("news", "all", SubscriptionDescription(), lab.now.entity)
@@ -241,7 +241,7 @@ def test_refused_links(lab, guarded) -> None:
     )
 
 
-def test_next_session(lab) -> None:
+def test_the_next_session_matches_the_recording(lab) -> None:
     lab.queue("sessions", requires_session=True)
     client = lab.client()
     client.receiver(
@@ -258,7 +258,7 @@ def test_next_session(lab) -> None:
     )
 
 
-def test_token_for_a_target(guarded) -> None:
+def test_a_token_for_a_target_matches_the_recording(guarded) -> None:
     from sbpair.broker.frontends.admin.requests import forwarding_refusal
     from tests.broker.administration import body_of, request
 

@@ -53,7 +53,7 @@ def kind_of(frame: bytes) -> str | None:
     return COMPARED.get(body[2]) if body else None
 
 
-def test_a_strict_client_is_answered_as_when_it_was_recorded(broker: Broker) -> None:
+def test_a_strict_client_gets_its_recorded_answers(broker: Broker) -> None:
     for recording in RECORDED:
         assert replay(recording, broker.namespace("contoso").port) == kinds(recording["frames"]), recording[
             "does"

@@ -122,7 +122,7 @@ def answer(frontend: NamespaceFrontend, asked: Request) -> Response:
         (request("POST", "/orders/messages/head?" + "a=1&" * 40), 400, "timeout is not"),
     ],
 )  # fmt: skip
-def test_a_bad_request_is_answered_with_what_is_wrong_and_changes_nothing(
+def test_a_bad_request_gets_an_error_description_and_changes_nothing(
     frontend: NamespaceFrontend, asked: Request, status: int, text: str
 ) -> None:
     refused = answer(frontend, asked)
@@ -143,11 +143,11 @@ def test_a_bad_request_is_answered_with_what_is_wrong_and_changes_nothing(
         ("DELETE", "/orders/messages"),  # an entity of that name
     ],
 )
-def test_what_is_no_call_is_the_administrations(method: str, path: str) -> None:
+def test_a_request_that_is_no_messaging_call_goes_to_administration(method: str, path: str) -> None:
     assert rest.call_of(request(method, path)) is None
 
 
-def test_sending_takes_send_and_the_rest_listen() -> None:
+def test_sending_needs_send_and_the_other_calls_need_listen() -> None:
     for right, path, other in (
         (Right.SEND, "/orders/messages", "/orders/messages/head"),
         (Right.LISTEN, "/orders/messages/head", "/orders/messages"),
@@ -167,7 +167,7 @@ def test_sending_takes_send_and_the_rest_listen() -> None:
         assert policy.primary_key.encode() not in refused.body
 
 
-def test_a_span_longer_than_a_header_can_say_arrives_whole(frontend: NamespaceFrontend) -> None:
+def test_a_span_longer_than_the_header_allows_arrives_complete(frontend: NamespaceFrontend) -> None:
     days = 100
     sent = answer(
         frontend,
@@ -180,7 +180,7 @@ def test_a_span_longer_than_a_header_can_say_arrives_whole(frontend: NamespaceFr
     assert json.loads(got.headers["BrokerProperties"])["TimeToLive"] == days * 86_400
 
 
-def test_the_largest_span_of_all_is_none(frontend: NamespaceFrontend) -> None:
+def test_the_largest_span_means_no_expiry(frontend: NamespaceFrontend) -> None:
     answer(
         frontend,
         request("POST", "/orders/messages", brokerproperties='{"TimeToLive": 922337203685.47754}'),
@@ -202,7 +202,7 @@ def test_the_largest_span_of_all_is_none(frontend: NamespaceFrontend) -> None:
     ],
     ids=["data", "text", "binary", "map", "sequence", "null", "none"],
 )
-def test_every_kind_of_body_is_shown(frontend: NamespaceFrontend, body: object, shown: bytes) -> None:
+def test_every_kind_of_body_is_returned(frontend: NamespaceFrontend, body: object, shown: bytes) -> None:
     queue = frontend.namespace.queue("orders")
     queue.enqueue(_stored(Message(properties=Properties(), body=body)), NOW)  # type: ignore[arg-type]
     got = answer(frontend, request("DELETE", "/orders/messages/head"))
@@ -210,7 +210,7 @@ def test_every_kind_of_body_is_shown(frontend: NamespaceFrontend, body: object, 
 
 
 @pytest.mark.parametrize("garbled", ["005374 c1020140 005375 a00178", "005377 a101ff"], ids=["map", "text"])
-def test_a_message_that_cannot_be_read_arrives_as_the_bytes_it_is(
+def test_a_message_with_an_undecodable_body_arrives_as_raw_bytes(
     frontend: NamespaceFrontend, garbled: str
 ) -> None:
     queue = frontend.namespace.queue("orders")
@@ -233,7 +233,7 @@ def test_a_message_that_cannot_be_read_arrives_as_the_bytes_it_is(
         "Date",
     ],
 )
-def test_a_property_named_as_a_header_of_http_is_shown_with_a_prefix(
+def test_a_property_named_like_an_http_header_is_returned_with_a_prefix(
     frontend: NamespaceFrontend, name: str
 ) -> None:
     queue = frontend.namespace.queue("orders")
@@ -246,7 +246,7 @@ def test_a_property_named_as_a_header_of_http_is_shown_with_a_prefix(
 
 
 @pytest.mark.spec("W-6")
-def test_received_message_has_properties_of_the_service(frontend: NamespaceFrontend) -> None:
+def test_a_received_message_has_the_broker_properties_of_the_service(frontend: NamespaceFrontend) -> None:
     asked = request(
         "POST", "/orders/messages", b"x", Priority='"High"', brokerproperties='{"TimeToLive": 40}'
     )
@@ -266,7 +266,7 @@ def test_received_message_has_properties_of_the_service(frontend: NamespaceFront
 
 
 @pytest.mark.spec("W-6")
-def test_copy_of_a_subscription_has_the_number_of_its_topic(frontend: NamespaceFrontend) -> None:
+def test_a_subscription_copy_has_the_sequence_number_of_its_topic(frontend: NamespaceFrontend) -> None:
     frontend.namespace.create_topic("news", TopicDescription(), NOW)
     answer(frontend, request("POST", "/news/messages", b"before anybody subscribed"))
     frontend.namespace.create_subscription("news", "all", SubscriptionDescription(), NOW)
@@ -276,7 +276,7 @@ def test_copy_of_a_subscription_has_the_number_of_its_topic(frontend: NamespaceF
     assert (properties["SequenceNumber"], properties["EnqueuedSequenceNumber"]) == (1, 2)
 
 
-def test_properties_that_no_header_can_say_are_left_out(frontend: NamespaceFrontend) -> None:
+def test_properties_without_a_header_form_are_omitted(frontend: NamespaceFrontend) -> None:
     said: dict[object, object] = {
         "fine": "x",
         "line\nbreak": "x",
@@ -320,14 +320,14 @@ def _stored(message: Message) -> StoredMessage:
         ("", ""),
     ],
 )
-def test_a_header_says_a_text_a_number_a_truth_or_an_instant(text: str, value: object) -> None:
+def test_a_header_value_is_a_text_number_boolean_or_timestamp(text: str, value: object) -> None:
     read = read_header(text)
     assert read == value
     assert type(read) is type(value)
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", 'q"q', "ü", 7, -1.5, True, Timestamp(1_793_954_977_000)])
-def test_what_is_written_is_read_back(value: object) -> None:
+def test_a_written_property_is_read_back(value: object) -> None:
     written = write_header(value)
     assert written is not None
     assert written.isascii()
@@ -339,12 +339,12 @@ def test_what_is_written_is_read_back(value: object) -> None:
     ("value", "span"),
     [(90, 90_000), (0.5, 500), ("00:00:40", 40_000), ("1.02:03:04.5", 93_784_500), (10**12, None)],
 )
-def test_a_span_is_seconds_or_a_text(value: object, span: int | None) -> None:
+def test_a_span_is_given_in_seconds_or_as_text(value: object, span: int | None) -> None:
     assert read_span("TimeToLive", value) == span
 
 
 @pytest.mark.parametrize(
     "text", ["Fri, 06 Nov 2026 08:49:37 GMT", "2026-11-06T08:49:37", "2026-11-06T09:49:37+01:00"]
 )
-def test_an_instant_is_read_in_both_forms(text: str) -> None:
+def test_a_timestamp_is_read_in_both_forms(text: str) -> None:
     assert read_instant(text) == datetime(2026, 11, 6, 8, 49, 37, tzinfo=UTC).timestamp() * 1000

@@ -18,7 +18,7 @@ from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.faults import FaultRule, Full, NoCredit, Operation, Withhold
 from sbpair.broker.frontends import delivered_message
 from sbpair.pair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.pair.amqp.message import Message, Properties
+from sbpair.pair.amqp.message import DataBody, Message, Properties
 from sbpair.pair.amqp.performatives import ACCEPTED, RELEASED, Accepted, Rejected
 from tests.broker.test_links import NOON
 
@@ -57,7 +57,7 @@ def test_dispositions_that_arrive_together_are_each_answered(lab, held):
     assert lab.namespace.queue("orders").counts(NOON).total == 0
 
 
-def test_a_lost_lock_among_them_is_refused_and_the_others_are_completed(lab, held):
+def test_a_lost_lock_in_a_run_is_refused_and_the_others_are_completed(lab, held):
     client, deliveries = held
     queue = lab.namespace.queue("orders")
     queue.release(LockToken(deliveries[2].tag), NOON)
@@ -68,7 +68,7 @@ def test_a_lost_lock_among_them_is_refused_and_the_others_are_completed(lab, hel
     assert queue.counts(NOON).total == 1
 
 
-def test_different_states_stay_apart(lab, held):
+def test_deliveries_in_different_states_stay_separate(lab, held):
     client, deliveries = held
     states = [ACCEPTED, RELEASED, ACCEPTED, ACCEPTED, RELEASED]
 
@@ -95,7 +95,7 @@ def test_a_fault_still_applies_to_each_disposition(lab, held):
     ids=["send", "attach", "receive"],
 )
 @pytest.mark.spec("R-44")
-def test_a_fault_on_other_entities_does_not_slow_down_this_one(lab, rule):
+def test_a_fault_on_other_entities_does_not_slow_this_one(lab, rule):
     lab.queue("orders")
     lab.queue("stuck-1")
     lab.frontend.set_fault(rule, 0.0)
@@ -131,12 +131,10 @@ def test_dispositions_are_joined_while_a_fault_on_sends_is_set(lab, held, monkey
     ttl=st.none() | st.integers(1, 2**31),
     failed=st.integers(0, 9),
 )
-def test_the_short_way_to_encode_a_delivery_gives_the_same_bytes(
-    token, number, at, until, durable, ttl, failed
-):
+def test_the_fast_encoding_of_a_delivery_gives_the_same_bytes(token, number, at, until, durable, ttl, failed):
     queue = Namespace("contoso").create_queue("orders", QueueDescription(), 0)
     message = StoredMessage(
-        b"bare",
+        Message(application_properties={"n": 1}, body=DataBody((b"x",))).encode(),
         durable=durable,
         time_to_live=ttl,
         sequence_number=number,
@@ -146,10 +144,10 @@ def test_the_short_way_to_encode_a_delivery_gives_the_same_bytes(
         lock_token=LockToken(token),
         locked_until=until,
     )
-    with_annotations = replace(message, annotations=b"\x00\x53\x72\xc1\x01\x00")  # an empty map: the long way
+    amended = replace(message, amended={})  # by nothing: the long way
 
     assert delivered_message.encode_delivered(message, queue) == delivered_message.encode_delivered(
-        with_annotations, queue
+        amended, queue
     )
 
 
@@ -168,7 +166,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_locks_expire_by_their_deadline_however_they_were_taken_renewed_and_ended(steps):
+def test_locks_expire_at_their_deadline_after_any_mix_of_operations(steps):
     numbers = count(1)
     locks = Locks(lambda: LockToken(next(numbers).to_bytes(16, "big")))
     held: dict[LockToken, StoredMessage] = {}
@@ -189,7 +187,7 @@ def test_locks_expire_by_their_deadline_however_they_were_taken_renewed_and_ende
         assert locks.next() == min((message.locked_until for message in held.values()), default=None)
 
 
-def test_locks_that_ended_leave_nothing_behind():
+def test_ended_locks_leave_no_state():
     numbers = count(1)
     locks = Locks(lambda: LockToken(next(numbers).to_bytes(16, "big")))
     (first,) = locks.take([StoredMessage(b"")], 1)  # stays, so that the line keeps its head
@@ -212,7 +210,7 @@ KINDS = [
 
 
 @given(st.lists(st.sampled_from(KINDS), min_size=2, max_size=6))
-def test_messages_stored_together_are_as_if_stored_one_by_one(kinds):
+def test_storing_messages_together_equals_storing_them_singly(kinds):
     queues = []
     for is_together in (True, False):
         namespace = Namespace("contoso")
@@ -232,7 +230,7 @@ def test_messages_stored_together_are_as_if_stored_one_by_one(kinds):
     assert queues[0] == queues[1]
 
 
-def test_restored_messages_are_as_they_were_whatever_else_the_queue_holds():
+def test_restored_messages_are_unchanged_whatever_else_the_queue_holds():
     kinds = [{}, {"expires_at": None}, {"time_to_live": 5_000}, {}]
     queue = Namespace("contoso").create_queue("orders", QueueDescription(), 0)
     for first, fields in enumerate(kinds):
@@ -252,7 +250,7 @@ def test_restored_messages_are_as_they_were_whatever_else_the_queue_holds():
     assert queue.size_in_bytes == 6 * len(b"body")  # two had expired
 
 
-def test_restored_numbers_are_in_order_also_when_their_rows_were_not():
+def test_restored_numbers_are_in_order_even_if_their_rows_were_not():
     items = NumberedItems[str]()
     items.restore_all([1, 5], "ae")
     items.restore_all([3], "c")

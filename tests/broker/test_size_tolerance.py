@@ -26,14 +26,14 @@ def of_size(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("more", [0, 21, TOLERANCE])
-def test_a_delivery_a_little_larger_than_the_limit_is_taken(lab, more: int) -> None:
+def test_a_delivery_slightly_above_the_limit_is_accepted(lab, more: int) -> None:
     queue, client = lab.queue(), lab.client()
     assert isinstance(client.send(client.sender("orders"), of_size(LIMIT + more)), Accepted)
     assert queue.counts(lab.now.entity).active == 1
 
 
 @pytest.mark.parametrize("more", [TOLERANCE + 1, LIMIT, 4 * LIMIT])
-def test_a_larger_one_is_refused_with_the_limit_and_the_tracking_id(lab, more: int) -> None:
+def test_a_larger_delivery_is_refused_with_the_limit_and_the_tracking_id(lab, more: int) -> None:
     queue, client = lab.queue(), lab.client()
     answer = client.send(client.sender("orders"), of_size(LIMIT + more))
     assert isinstance(answer, Rejected)
@@ -43,7 +43,7 @@ def test_a_larger_one_is_refused_with_the_limit_and_the_tracking_id(lab, more: i
     assert queue.counts(lab.now.entity).active == 0
 
 
-def test_the_link_tells_the_limit_without_the_tolerance(lab) -> None:
+def test_the_link_announces_the_limit_without_the_tolerance(lab) -> None:
     lab.queue()
     assert lab.client().sender("orders").remote_attach.max_message_size == LIMIT
 
@@ -60,7 +60,7 @@ def sender() -> Iterator[ServiceBusSender]:
             yield sender
 
 
-def test_full_batches_of_the_sdk_are_taken(sender: ServiceBusSender) -> None:
+def test_full_batches_of_the_sdk_are_accepted(sender: ServiceBusSender) -> None:
     """Messages of various sizes, so that batches end at and around the limit."""
     for size in range(9_000, 13_000, 500):
         batch = sender.create_message_batch()
@@ -70,6 +70,6 @@ def test_full_batches_of_the_sdk_are_taken(sender: ServiceBusSender) -> None:
         sender.send_messages(batch)
 
 
-def test_the_sdks_error_carries_the_tracking_id(sender: ServiceBusSender) -> None:
+def test_the_sdk_error_has_the_tracking_id(sender: ServiceBusSender) -> None:
     with pytest.raises(MessageSizeExceededError, match=TRACKED.pattern):
         sender.send_messages(ServiceBusMessage(bytes(LIMIT + 1000)))

@@ -54,7 +54,7 @@ def detached(client):
 
 @pytest.mark.parametrize("status", BARS)
 @pytest.mark.parametrize("is_spread", [False, True], ids=["plain", "partitioned"])
-def test_a_live_sender_is_rejected_and_a_live_receiver_detached(lab, give, status, is_spread):
+def test_disabling_rejects_live_senders_and_detaches_live_receivers(lab, give, status, is_spread):
     lab.queue(enable_partitioning=is_spread)
     client = lab.client()
     sender = client.sender("orders")
@@ -67,7 +67,7 @@ def test_a_live_sender_is_rejected_and_a_live_receiver_detached(lab, give, statu
     assert not isinstance(answer, Rejected) or answer.error.symbol == DISABLED
 
 
-def test_who_asks_for_what_is_left_is_detached_as_who_waits_is(lab, give):
+def test_disabling_detaches_receivers_with_and_without_outstanding_credit(lab, give):
     lab.queue()
     client = lab.client()
     link = client.receiver("orders")
@@ -78,7 +78,7 @@ def test_who_asks_for_what_is_left_is_detached_as_who_waits_is(lab, give):
 
 
 @pytest.mark.parametrize("status", ["ReceiveDisabled", "Disabled"])
-def test_who_holds_a_session_and_who_waits_for_one_are_detached(lab, give, status):
+def test_disabling_detaches_session_holders_and_waiting_receivers(lab, give, status):
     lab.queue(requires_session=True)
     client = lab.client()
     client.send(client.sender("orders"), HELLO)
@@ -92,7 +92,7 @@ def test_who_holds_a_session_and_who_waits_for_one_are_detached(lab, give, statu
     assert detached(client) == [DISABLED, DISABLED]
 
 
-def test_what_was_locked_is_settled_all_the_same(lab, give):
+def test_a_message_locked_before_the_change_can_be_settled(lab, give):
     queue = lab.queue()
     client = lab.client()
     client.send(client.sender("orders"), HELLO)
@@ -103,18 +103,8 @@ def test_what_was_locked_is_settled_all_the_same(lab, give):
     assert queue.counts(lab.now.entity).total == 0
 
 
-def test_a_queue_that_is_active_again_takes_and_hands_out(lab, give):
-    lab.queue()
-    give("orders", "Disabled")
-    give("orders", "Active")
-    client = lab.client()
-    assert isinstance(client.send(client.sender("orders"), HELLO), Accepted)
-    client.receiver("orders", credit=1)
-    assert len(client.take(MessageReceived)) == 1
-
-
 @pytest.mark.parametrize("status", BARS)
-def test_a_topic_takes_nothing_while_it_is_barred(lab, give, status):
+def test_a_disabled_topic_accepts_nothing(lab, give, status):
     lab.namespace.create_topic("news", TopicDescription(), lab.now.entity)
     client = lab.client()
     sender = client.sender("news")
@@ -124,7 +114,7 @@ def test_a_topic_takes_nothing_while_it_is_barred(lab, give, status):
 
 
 @pytest.mark.parametrize("status", BARS)
-def test_a_subscription_fills_and_hands_out_nothing_while_it_is_barred(lab, give, status):
+def test_a_disabled_subscription_stores_messages_and_delivers_none(lab, give, status):
     now = lab.now.entity
     lab.namespace.create_topic("news", TopicDescription(), now)
     subscription = lab.namespace.create_subscription("news", "all", SubscriptionDescription(), now)
@@ -137,7 +127,7 @@ def test_a_subscription_fills_and_hands_out_nothing_while_it_is_barred(lab, give
 
 
 @pytest.mark.parametrize("is_spread", [False, True], ids=["plain", "partitioned"])
-def test_an_imposed_status_is_none_of_the_description_and_bars_the_dead_letters_too(lab, is_spread):
+def test_an_imposed_status_is_not_in_the_description_and_covers_the_dead_letters(lab, is_spread):
     queue = lab.queue(enable_partitioning=is_spread)
     client = lab.client()
     client.receiver("orders/$DeadLetterQueue", credit=1)

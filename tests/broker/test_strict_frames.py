@@ -25,7 +25,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[StrictReader]]:
         yield found
 
 
-def test_links_requests_and_deliveries_are_strict(lab, readers):
+def test_links_requests_and_deliveries_use_strict_frames(lab, readers):
     lab.queue()
     lab.queue("sessions", requires_session=True)
     client = lab.client()

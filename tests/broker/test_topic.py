@@ -16,13 +16,10 @@ from sbpair.broker.entities import (
     Topic,
     TopicDescription,
 )
-from sbpair.broker.entities.message_store import REASON
 from sbpair.broker.errors import (
     EntityAlreadyExistsError,
-    EntityDisabledError,
     EntityNotFoundError,
     InvalidDescriptionError,
-    NoSuchMessageError,
     NotAllowedError,
     NotSupportedError,
     QuotaExceededError,
@@ -57,68 +54,19 @@ def received(subscription: Subscription, now: int = NOON) -> StoredMessage:
 # -- publishing
 
 
-def test_each_subscription_gets_a_copy_of_the_same_bytes(
-    namespace: Namespace, topic: Topic, message: Make
-) -> None:
-    first, second = subscribe(namespace, "first"), subscribe(namespace, "second")
-    sent = message(bare=b"a body" * 100)
-    topic.enqueue(sent, NOON)
-    one, other = received(first), received(second)
-    assert one is not other
-    assert one.bare is other.bare is sent.bare
-    assert topic.counts(NOON).total == 0
-
-
-def test_numbers_are_the_subscriptions_own_and_tell_the_topics(
-    namespace: Namespace, topic: Topic, message: Make
-) -> None:
-    old = subscribe(namespace, "old")
-    topic.enqueue_all([message(), message()], NOON)
-    late = subscribe(namespace, "late")
-    number = topic.enqueue(message(), NOON)
-    assert number == 3
-    copies = [received(old), received(old), received(old), received(late)]
-    assert [copy.sequence_number for copy in copies] == [1, 2, 3, 1]
-    assert [copy.enqueued_sequence_number for copy in copies] == [1, 2, 3, 3]
-
-
-def test_settling_one_copy_leaves_the_others(namespace: Namespace, topic: Topic, message: Make) -> None:
-    first, second = subscribe(namespace, "first"), subscribe(namespace, "second", max_delivery_count=1)
-    topic.enqueue(message(), NOON)
-    token = received(first).lock_token
-    assert token is not None
-    first.complete(token, NOON)
-    token = received(second).lock_token
-    assert token is not None
-    second.abandon(token, NOON)
-    assert first.counts(NOON).total == 0
-    assert (second.counts(NOON).active, second.counts(NOON).dead_letter) == (0, 1)
-
-
-def test_a_topic_without_subscriptions_accepts_and_keeps_nothing(topic: Topic, message: Make) -> None:
+def test_a_topic_without_subscriptions_accepts_and_stores_nothing(topic: Topic, message: Make) -> None:
     assert topic.enqueue(message(), NOON) == 1
     assert (topic.counts(NOON).total, topic.size_in_bytes) == (0, 0)
 
 
-def test_what_was_sent_before_the_subscription_was_made_never_comes(
+def test_a_subscription_gets_no_message_sent_before_it_was_created(
     namespace: Namespace, topic: Topic, message: Make
 ) -> None:
     topic.enqueue(message(), NOON)
     assert subscribe(namespace).receive(NOON) is None
 
 
-@pytest.mark.spec("P-31")
-def test_a_ping_to_a_topic_is_billed_and_reaches_no_subscription(
-    namespace: Namespace, topic: Topic, message: Make
-) -> None:
-    subscription = subscribe(namespace)
-    topic.enqueue(message(is_ping=True), NOON)
-    assert subscription.counts(NOON).total == 0
-    assert namespace.operations.pings == 1
-    assert topic.size_in_bytes == 0
-
-
-def test_a_topic_is_not_received_from_and_a_subscription_not_sent_to(
+def test_receiving_from_a_topic_and_sending_to_a_subscription_are_refused(
     namespace: Namespace, topic: Topic, message: Make
 ) -> None:
     subscription = subscribe(namespace)
@@ -130,48 +78,10 @@ def test_a_topic_is_not_received_from_and_a_subscription_not_sent_to(
         subscription.enqueue(message(), NOON)
 
 
-def test_a_message_without_a_session_is_dead_lettered_where_sessions_are_required(
-    namespace: Namespace, topic: Topic, message: Make
-) -> None:
-    plain, strict = subscribe(namespace, "plain"), subscribe(namespace, "strict", requires_session=True)
-    topic.enqueue_all([message(), message(session_id="a")], NOON)
-    assert plain.counts(NOON).active == 2
-    assert (strict.counts(NOON).active, strict.counts(NOON).dead_letter) == (1, 1)
-    assert strict.dead_letter_queue is not None
-    buried = strict.dead_letter_queue.receive(NOON)
-    assert buried is not None
-    assert buried.amended is not None
-    assert buried.amended[REASON] == "Session ID is null"
-    assert buried.dead_letter_source is None
-
-
 # -- schedule and duplicates
 
 
-def test_a_scheduled_message_waits_in_the_topic_and_is_published_when_it_is_due(
-    namespace: Namespace, topic: Topic, message: Make
-) -> None:
-    topic.enqueue(message(scheduled_for=NOON + MINUTE), NOON)
-    late = subscribe(namespace, "made-meanwhile")
-    assert (topic.counts(NOON).scheduled, late.counts(NOON).total) == (1, 0)
-    assert namespace.next_timer() == NOON + MINUTE
-    namespace.handle_timer(NOON + MINUTE)
-    assert (topic.counts(NOON + MINUTE).scheduled, topic.size_in_bytes) == (0, late.size_in_bytes)
-    copy = received(late, NOON + MINUTE)
-    assert (copy.enqueued_at, copy.enqueued_sequence_number) == (NOON + MINUTE, 1)
-
-
-def test_a_cancelled_message_reaches_nobody(namespace: Namespace, topic: Topic, message: Make) -> None:
-    subscription = subscribe(namespace)
-    number = topic.enqueue(message(scheduled_for=NOON + MINUTE), NOON)
-    topic.cancel_scheduled([number], NOON)
-    with pytest.raises(NoSuchMessageError):
-        topic.cancel_scheduled([number], NOON)
-    namespace.handle_timer(NOON + MINUTE)
-    assert subscription.receive(NOON + MINUTE) is None
-
-
-def test_a_topic_drops_duplicates_for_all_of_its_subscriptions(namespace: Namespace, message: Make) -> None:
+def test_a_topic_drops_duplicates_for_all_its_subscriptions(namespace: Namespace, message: Make) -> None:
     topic = namespace.create_topic("news", TopicDescription(requires_duplicate_detection=True), NOON)
     subscription = subscribe(namespace)
     assert topic.enqueue(message(message_id="a"), NOON) == topic.enqueue(message(message_id="a"), NOON)
@@ -209,7 +119,7 @@ def test_the_smaller_time_to_live_of_topic_and_subscription_applies(
 
 
 @pytest.mark.spec("T-9")
-def test_a_topic_whose_time_to_live_is_lowered_lowers_that_of_what_waits(
+def test_lowering_the_time_to_live_of_a_topic_lowers_that_of_waiting_messages(
     namespace: Namespace, topic: Topic, message: Make
 ) -> None:
     subscription = subscribe(namespace, dead_lettering_on_message_expiration=True)
@@ -222,7 +132,7 @@ def test_a_topic_whose_time_to_live_is_lowered_lowers_that_of_what_waits(
 # -- size and status
 
 
-def test_the_topics_quota_counts_every_copy(namespace: Namespace, topic: Topic, message: Make) -> None:
+def test_the_quota_of_a_topic_counts_every_copy(namespace: Namespace, topic: Topic, message: Make) -> None:
     subscribe(namespace, "first"), subscribe(namespace, "second")
     body = bytes(topic.description.quota_in_bytes // 2)
     topic.enqueue(message(bare=body), NOON)
@@ -234,7 +144,7 @@ def test_the_topics_quota_counts_every_copy(namespace: Namespace, topic: Topic, 
     topic.enqueue(message(), NOON)
 
 
-def test_the_topics_quota_is_asked_for_the_message_and_not_for_its_copies(
+def test_the_quota_of_a_topic_is_checked_once_per_message(
     namespace: Namespace, topic: Topic, message: Make
 ) -> None:
     for number in range(3):
@@ -246,7 +156,7 @@ def test_the_topics_quota_is_asked_for_the_message_and_not_for_its_copies(
         topic.enqueue(message(), NOON)
 
 
-def test_a_topic_has_two_thousand_subscriptions_at_most(namespace: Namespace, topic: Topic) -> None:
+def test_a_topic_has_at_most_two_thousand_subscriptions(namespace: Namespace, topic: Topic) -> None:
     for number in range(2_000):
         subscribe(namespace, str(number))
     with pytest.raises(TooManyEntitiesError, match="2000 subscriptions of 'news'"):
@@ -255,31 +165,6 @@ def test_a_topic_has_two_thousand_subscriptions_at_most(namespace: Namespace, to
     subscribe(namespace, "one-more")
     namespace.create_topic("other", TopicDescription(), NOON)
     namespace.create_subscription("other", "first", SubscriptionDescription(), NOON)
-
-
-@pytest.mark.parametrize(
-    ("status", "takes"), [("Active", True), ("ReceiveDisabled", True), ("Disabled", False)]
-)
-def test_a_topic_takes_messages_as_its_status_says(
-    namespace: Namespace, topic: Topic, message: Make, status: str, takes: bool
-) -> None:
-    retopic(namespace, status=status)
-    if takes:
-        topic.enqueue(message(), NOON)
-    else:
-        with pytest.raises(EntityDisabledError):
-            topic.enqueue(message(), NOON)
-
-
-def test_a_disabled_subscription_fills_and_hands_out_nothing(
-    namespace: Namespace, topic: Topic, message: Make
-) -> None:
-    subscription = subscribe(namespace, status="Disabled")
-    topic.enqueue(message(), NOON)
-    with pytest.raises(EntityDisabledError):
-        subscription.receive(NOON)
-    namespace.update_subscription("news", "all", replace(subscription.requested, status="Active"), NOON)
-    assert subscription.receive(NOON) is not None
 
 
 # -- names and descriptions
@@ -319,7 +204,7 @@ def test_queues_and_topics_share_their_paths(namespace: Namespace, topic: Topic)
     assert [each.path for each in namespace.topics()] == ["news"]
 
 
-def test_each_kind_is_changed_as_what_it_is(namespace: Namespace, topic: Topic) -> None:
+def test_each_kind_of_entity_is_updated_as_its_own_kind(namespace: Namespace, topic: Topic) -> None:
     subscribe(namespace)
     namespace.create_queue("orders", QueueDescription(), NOON)
     for path in ("news", "news/Subscriptions/all"):
@@ -334,7 +219,7 @@ def test_each_kind_is_changed_as_what_it_is(namespace: Namespace, topic: Topic) 
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "$Default", "a b", "-a", "a-", "a" * 51, "ä"])
-def test_a_name_no_subscription_may_have_is_refused(namespace: Namespace, topic: Topic, name: str) -> None:
+def test_an_invalid_subscription_name_is_refused(namespace: Namespace, topic: Topic, name: str) -> None:
     with pytest.raises(InvalidDescriptionError, match="subscription name"):
         subscribe(namespace, name)
 
@@ -373,14 +258,14 @@ def test_a_subscription_out_of_range_is_refused_by_field(
     assert namespace.subscriptions("news") == []
 
 
-def test_what_topics_cannot_do_yet_is_refused_by_name(namespace: Namespace) -> None:
+def test_an_unsupported_topic_feature_is_refused_by_name(namespace: Namespace) -> None:
     feature = "filtering_messages_before_publishing"
     with pytest.raises(NotSupportedError, match=feature) as refused:
         namespace.create_topic("news", replace(TopicDescription(), **{feature: True}), NOON)
     assert (refused.value.status, refused.value.condition) == (400, "amqp:not-implemented")
 
 
-def test_flags_that_are_for_ever_stay(namespace: Namespace, topic: Topic) -> None:
+def test_permanent_flags_cannot_be_changed(namespace: Namespace, topic: Topic) -> None:
     subscription = subscribe(namespace)
     with pytest.raises(
         InvalidDescriptionError, match="RequiresDuplicateDetection property of an existing Topic"

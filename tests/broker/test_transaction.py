@@ -17,7 +17,6 @@ from sbpair.broker.entities.transaction import (
     Settlement,
     SettlementVerb,
     Transaction,
-    same_key,
 )
 from sbpair.broker.errors import (
     EntityDisabledError,
@@ -29,7 +28,6 @@ from sbpair.broker.errors import (
 )
 
 NOON = 1_800_000_000_000
-MINUTE = 60_000
 
 
 @pytest.fixture
@@ -63,21 +61,7 @@ def counts(queue, now=NOON):
 
 
 class TestCommit:
-    def test_all_of_it_is_done_at_the_commit_and_nothing_before(self, orders, transaction):
-        complete, abandon, defer, bury = locked(orders, 4)
-        transaction.settle(Settlement(orders, complete, SettlementVerb.COMPLETE), NOON)
-        transaction.settle(Settlement(orders, abandon, SettlementVerb.ABANDON), NOON)
-        transaction.settle(Settlement(orders, defer, SettlementVerb.DEFER), NOON)
-        transaction.settle(Settlement(orders, bury, SettlementVerb.DEAD_LETTER), NOON)
-        transaction.send(orders, messages(2), NOON)
-        assert counts(orders) == (4, 0, 0)
-        assert orders.receive(NOON) is None
-
-        transaction.commit(NOON)
-        assert counts(orders) == (3, 1, 1)
-        assert [orders.receive(NOON).delivery_count for _ in range(3)] == [1, 0, 0]
-
-    def test_what_is_sent_gets_its_number_and_time_at_the_commit(self, orders, transaction):
+    def test_a_sent_message_gets_its_number_and_time_at_the_commit(self, orders, transaction):
         transaction.send(orders, messages(), NOON)
         orders.enqueue_all(messages(), NOON + 1)
         transaction.commit(NOON + 2)
@@ -86,17 +70,7 @@ class TestCommit:
         assert (first.sequence_number, first.enqueued_at) == (1, NOON + 1)
         assert (second.sequence_number, second.enqueued_at) == (2, NOON + 2)
 
-    def test_a_lock_that_lapsed_before_the_commit_undoes_it_all(self, orders, transaction):
-        (token,) = locked(orders)
-        transaction.send(orders, messages(), NOON)
-        transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
-        with pytest.raises(TransactionRolledBackError, match="lock supplied is invalid"):
-            transaction.commit(NOON + MINUTE)
-
-        assert counts(orders, NOON + MINUTE) == (1, 0, 0)
-        assert orders.receive(NOON + MINUTE).delivery_count == 1
-
-    def test_what_was_settled_meanwhile_undoes_it_all(self, orders, transaction):
+    def test_a_message_settled_meanwhile_undoes_the_transaction(self, orders, transaction):
         (token,) = locked(orders)
         transaction.send(orders, messages(), NOON)
         transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
@@ -106,7 +80,7 @@ class TestCommit:
 
         assert counts(orders) == (0, 0, 0)
 
-    def test_an_entity_disabled_or_deleted_before_the_commit_undoes_it_all(
+    def test_an_entity_disabled_or_deleted_before_the_commit_undoes_the_transaction(
         self, namespace, orders, transaction
     ):
         transaction.send(orders, messages(), NOON)
@@ -117,7 +91,7 @@ class TestCommit:
         with pytest.raises(TransactionRolledBackError, match="could not be found"):
             transaction.commit(NOON)
 
-    def test_messages_that_fit_one_by_one_and_not_together_are_refused(self, make_queue, transaction):
+    def test_messages_that_fit_singly_but_not_together_are_refused(self, make_queue, transaction):
         orders = make_queue(max_size_in_megabytes=1024)
         big = [keyed(overhead=600 * 1024 * 1024)]
         transaction.send(orders, big, NOON)
@@ -128,19 +102,7 @@ class TestCommit:
 
         assert counts(orders) == (2, 0, 0)
 
-    def test_one_that_was_refused_a_part_is_rolled_back(self, orders, transaction):
-        transaction.send(orders, messages(), NOON)
-        transaction.fail(LockLostError())
-        with pytest.raises(TransactionRolledBackError, match="One of its operations was refused: The lock"):
-            transaction.send(orders, messages(), NOON)
-        with pytest.raises(TransactionRolledBackError, match="One of its operations was refused: The lock"):
-            transaction.commit(NOON)
-
-        assert counts(orders) == (0, 0, 0)
-
-    def test_a_message_that_is_due_at_the_commit_comes_after_what_was_sent_meanwhile(
-        self, orders, transaction
-    ):
+    def test_a_message_due_at_the_commit_follows_those_sent_meanwhile(self, orders, transaction):
         late = keyed(scheduled_for=NOON + 1)
         promised = orders.reserve(late)
         transaction.send(orders, [late], NOON)
@@ -149,30 +111,9 @@ class TestCommit:
         assert orders.receive(NOON + 1).sequence_number == earlier
         assert promised < earlier < orders.receive(NOON + 1).sequence_number
 
-    def test_a_scheduled_message_is_scheduled_at_the_commit(self, orders, transaction):
-        transaction.send(orders, [keyed(scheduled_for=NOON + MINUTE)], NOON)
-        transaction.commit(NOON)
-
-        assert orders.counts(NOON).scheduled == 1
-
 
 class TestLimits:
-    def test_two_minutes_begin_with_the_first_operation(self, orders, transaction):
-        transaction.send(orders, messages(), NOON + 5 * MINUTE)
-        transaction.commit(NOON + 7 * MINUTE - 1)
-
-        assert counts(orders) == (1, 0, 0)
-
-    def test_after_two_minutes_nothing_is_taken_and_nothing_done(self, orders, transaction):
-        transaction.send(orders, messages(), NOON)
-        with pytest.raises(TransactionRolledBackError, match="two minutes"):
-            transaction.send(orders, messages(), NOON + 2 * MINUTE)
-        with pytest.raises(TransactionRolledBackError, match="two minutes"):
-            transaction.commit(NOON + 2 * MINUTE)
-
-        assert counts(orders) == (0, 0, 0)
-
-    def test_a_hundred_messages_and_not_one_more(self, orders, transaction):
+    def test_a_transaction_holds_at_most_a_hundred_messages(self, orders, transaction):
         transaction.send(orders, messages(MAX_MESSAGES - 1), NOON)
         transaction.send(orders, messages(), NOON)
         with pytest.raises(
@@ -192,7 +133,7 @@ class TestLimits:
 
         assert counts(orders) == (0, 0, 0)
 
-    def test_what_is_refused_is_no_part_of_it(self, orders, transaction):
+    def test_a_refused_operation_is_not_part_of_the_transaction(self, orders, transaction):
         with pytest.raises(LockLostError):
             transaction.settle(Settlement(orders, b"x" * 16, SettlementVerb.COMPLETE), NOON)
         dead = orders.dead_letter_queue
@@ -206,26 +147,9 @@ class TestLimits:
 
         assert counts(orders) == (0, 0, 1)
 
-    def test_a_renewal_holds_at_once_and_after_a_rollback(self, orders, transaction):
-        (token,) = locked(orders)
-
-        assert transaction.renew(orders, token, NOON + 30_000) == NOON + 90_000
-        orders.complete(token, NOON + 80_000)
-
 
 class TestOneEntity:
-    def test_a_second_top_level_entity_is_refused(self, namespace, orders, transaction):
-        bills = namespace.create_queue("bills", QueueDescription(), NOON)
-        transaction.send(orders, messages(), NOON)
-        with pytest.raises(NotAllowedError, match="cannot span multiple top-level entities"):
-            transaction.send(bills, messages(), NOON)
-        with pytest.raises(NotAllowedError, match="cannot span multiple top-level entities"):
-            transaction.settle(Settlement(bills, locked(bills)[0], SettlementVerb.COMPLETE), NOON)
-        transaction.commit(NOON)
-
-        assert (counts(orders), counts(bills)) == ((1, 0, 0), (1, 0, 0))
-
-    def test_a_queue_and_its_dead_letter_queue_are_one(self, orders, transaction):
+    def test_a_queue_and_its_dead_letter_queue_share_a_transaction(self, orders, transaction):
         (token,) = locked(orders)
         orders.dead_letter(token, NOON, {})
         dead = orders.dead_letter_queue.receive(NOON)
@@ -237,7 +161,7 @@ class TestOneEntity:
 
         assert counts(orders) == (1, 0, 0)
 
-    def test_a_topic_and_its_subscriptions_are_one(self, namespace, transaction):
+    def test_a_topic_and_its_subscriptions_share_a_transaction(self, namespace, transaction):
         topic = namespace.create_topic("events", TopicDescription(), NOON)
         billing = namespace.create_subscription("events", "billing", SubscriptionDescription(), NOON)
         topic.enqueue_all(messages(), NOON)
@@ -254,28 +178,8 @@ class TestVia:
     def bills(self, namespace):
         return namespace.create_queue("bills", QueueDescription(), NOON)
 
-    def test_a_send_via_the_entity_crosses_to_another_at_the_commit(self, orders, bills, transaction):
-        (token,) = locked(orders)
-        transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
-        transaction.send(bills, messages(), NOON, via=orders)
-        assert counts(bills) == (0, 0, 0)
-        transaction.commit(NOON)
-
-        assert (counts(orders), counts(bills)) == ((0, 0, 0), (1, 0, 0))
-
-    def test_an_anchored_one_sends_to_others_via_its_anchor(self, namespace, orders, bills):
-        transaction = Transaction(namespace, Anchor(orders))
-        (token,) = locked(orders)
-        transaction.send(bills, messages(), NOON)
-        transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
-        with pytest.raises(NotAllowedError, match="cannot span"):
-            transaction.settle(Settlement(bills, locked(bills)[0], SettlementVerb.COMPLETE), NOON)
-        transaction.commit(NOON)
-
-        assert (counts(orders), counts(bills)) == ((0, 0, 0), (2, 0, 0))
-
     @pytest.mark.parametrize("how", ["disabled", "deleted", "full"])
-    def test_what_the_destination_refuses_rests_in_the_transfer_dead_letter_queue(
+    def test_a_message_refused_by_its_destination_is_in_the_transfer_dead_letter_queue(
         self, namespace, orders, bills, transaction, how
     ):
         transaction.send(bills, messages(), NOON, via=orders)
@@ -299,7 +203,7 @@ class TestVia:
         held = orders.counts(NOON)
         assert (held.active, held.dead_letter, held.transfer_dead_letter, held.total) == (0, 0, 1, 1)
 
-    def test_what_could_not_be_transferred_is_not_forwarded(self, namespace, bills, transaction):
+    def test_a_failed_transfer_is_not_forwarded(self, namespace, bills, transaction):
         namespace.create_queue("failures", QueueDescription(), NOON)
         described = QueueDescription(forward_dead_lettered_messages_to="failures")
         orders = namespace.create_queue("orders", described, NOON)
@@ -310,7 +214,7 @@ class TestVia:
 
         assert orders.transfer_dead_letter_queue.receive(NOON) is not None
 
-    def test_a_way_that_is_deleted_before_the_commit_undoes_it_all(
+    def test_deleting_the_via_entity_before_the_commit_undoes_the_transaction(
         self, namespace, orders, bills, transaction
     ):
         transaction.send(bills, messages(), NOON, via=orders)
@@ -320,7 +224,7 @@ class TestVia:
 
         assert counts(bills) == (0, 0, 0)
 
-    def test_an_entity_that_takes_no_sends_is_no_way(self, namespace, orders, bills, transaction):
+    def test_a_receive_only_entity_cannot_be_a_via_entity(self, namespace, orders, bills, transaction):
         namespace.update_queue("orders", replace(orders.description, status="SendDisabled"), NOON)
         with pytest.raises(EntityDisabledError):
             transaction.send(bills, messages(), NOON, via=orders)
@@ -337,7 +241,7 @@ class TestKeys:
         return make
 
     @pytest.mark.spec("Q-13")
-    def test_messages_of_one_partition_key_are_sent_together(self, make_partitioned, transaction):
+    def test_all_sends_of_a_transaction_have_one_partition_key(self, make_partitioned, transaction):
         orders = make_partitioned()
         for _ in range(3):
             transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
@@ -352,14 +256,16 @@ class TestKeys:
         ("fields", "words"),
         [({}, "needs a session id"), ({"message_id": "m"}, "needs"), ({"partition_key": "b"}, "'a' and 'b'")],
     )
-    def test_a_message_without_the_key_is_refused(self, make_partitioned, transaction, fields, words):
+    def test_a_message_without_the_partition_key_is_refused(
+        self, make_partitioned, transaction, fields, words
+    ):
         orders = make_partitioned()
         transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
         with pytest.raises(NotAllowedError, match=words):
             transaction.send(orders, [StoredMessage(bare=b"x", **fields)], NOON)
 
     @pytest.mark.spec("Q-13")
-    def test_a_message_id_is_a_key_where_duplicates_are_detected(self, make_partitioned, transaction):
+    def test_with_duplicate_detection_a_message_id_is_a_key(self, make_partitioned, transaction):
         orders = make_partitioned(requires_duplicate_detection=True)
         transaction.send(orders, [StoredMessage(bare=b"x", message_id="a")], NOON)
         transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a", message_id="b")], NOON)
@@ -367,7 +273,7 @@ class TestKeys:
             transaction.send(orders, [StoredMessage(bare=b"x", message_id="c")], NOON)
 
     @pytest.mark.spec("Q-14")
-    def test_with_sessions_all_messages_are_of_one_session(self, make_partitioned, transaction):
+    def test_all_messages_of_a_transaction_have_one_session(self, make_partitioned, transaction):
         orders = make_partitioned(requires_session=True)
         transaction.send(orders, [StoredMessage(bare=b"x", session_id="a")], NOON)
         with pytest.raises(SessionRequiredError):
@@ -381,7 +287,7 @@ class TestKeys:
         assert counts(orders) == (1, 0, 0)
 
     @pytest.mark.spec("Q-14")
-    def test_a_plain_entity_allows_several_sessions(self, namespace, transaction):
+    def test_a_plain_entity_allows_several_sessions_in_a_transaction(self, namespace, transaction):
         orders = namespace.create_queue("orders", QueueDescription(requires_session=True), NOON)
         for session in "ab":
             transaction.send(orders, [StoredMessage(bare=b"x", session_id=session)], NOON)
@@ -390,7 +296,7 @@ class TestKeys:
         assert counts(orders) == (2, 0, 0)
 
     @pytest.mark.spec("Q-13")
-    def test_what_goes_via_a_partitioned_entity_needs_a_key_there(
+    def test_a_send_via_a_partitioned_entity_needs_a_via_partition_key(
         self, namespace, make_partitioned, transaction
     ):
         orders, bills = make_partitioned(), namespace.create_queue("bills", QueueDescription(), NOON)
@@ -401,21 +307,14 @@ class TestKeys:
 
         assert counts(bills) == (1, 0, 0)
 
-    def test_a_partition_that_is_down_at_the_commit_undoes_it_all(self, make_partitioned, transaction):
+    def test_an_unavailable_partition_at_the_commit_undoes_the_transaction(
+        self, make_partitioned, transaction
+    ):
         orders = make_partitioned()
         transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
         orders.partition_of("a").partition.set(Health.DOWN)
         with pytest.raises(TransactionRolledBackError):
             transaction.commit(NOON)
-
-    @pytest.mark.spec("Q-13")
-    def test_every_message_has_a_key_and_all_the_same(self):
-        assert same_key("orders", None, "a") == "a"
-        assert same_key("orders", "a", "a") == "a"
-        with pytest.raises(NotAllowedError, match="needs a session id"):
-            same_key("orders", "a", None)
-        with pytest.raises(NotAllowedError, match="'a' and 'b'"):
-            same_key("orders", "a", "b")
 
 
 STEPS = st.lists(
@@ -426,7 +325,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS, commits=st.booleans())
 @settings(max_examples=80, deadline=None)
-def test_a_commit_is_the_same_as_doing_it_at_once_and_a_rollback_as_nothing(steps, commits):
+def test_a_commit_equals_immediate_execution_and_a_rollback_equals_none(steps, commits):
     def play(do_send, do_settle, queue):
         tokens = locked(queue, 6)
         for step, which in steps:

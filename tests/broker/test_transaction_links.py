@@ -101,7 +101,7 @@ class TestController:
         assert controller.discharge(first) == ACCEPTED
         assert controller.discharge(second, fail=True) == ACCEPTED
 
-    def test_what_is_over_or_was_never_declared_is_unknown(self, client, controller):
+    def test_a_finished_or_undeclared_transaction_is_unknown(self, client, controller):
         txn_id = controller.declare()
         controller.discharge(txn_id)
         sender = client.sender("orders")
@@ -110,25 +110,25 @@ class TestController:
             assert symbol(controller.discharge(unknown)) == "amqp:transaction:unknown-id"
             assert symbol(controller.send(sender, unknown)) == "amqp:transaction:unknown-id"
 
-    def test_anothers_transaction_is_unknown(self, lab, controller):
+    def test_a_transaction_of_another_client_is_unknown(self, lab, controller):
         txn_id = controller.declare()
         other = Controller(lab.client())
 
         assert symbol(other.discharge(txn_id)) == "amqp:transaction:unknown-id"
         assert controller.discharge(txn_id) == ACCEPTED
 
-    def test_a_distributed_one_is_not_implemented(self, client, controller):
+    def test_a_distributed_transaction_is_not_implemented(self, client, controller):
         state = client.send(controller.link, encode_request(Declare("global")))
 
         assert symbol(state) == "amqp:not-implemented"
 
     @pytest.mark.parametrize("payload", [b"", HELLO, b"\xff\xff"])
-    def test_what_asks_for_nothing_is_refused_and_the_link_stays(self, client, controller, payload):
+    def test_an_empty_coordinator_request_is_refused_and_the_link_stays(self, client, controller, payload):
         assert symbol(client.send(controller.link, payload)) == "amqp:decode-error"
         assert controller.declare()
 
     @pytest.mark.spec("S-7")
-    def test_open_transactions_are_bounded(self, controller):
+    def test_the_number_of_open_transactions_is_bounded(self, controller):
         for _ in range(MAX_OPEN):
             first = controller.declare()
         state = controller.client.send(controller.link, encode_request(Declare()))
@@ -137,13 +137,13 @@ class TestController:
 
         assert controller.declare()
 
-    def test_credit_never_ends(self, controller):
+    def test_a_coordinator_link_always_has_credit(self, controller):
         for _ in range(300):
             assert controller.discharge(controller.declare()) == ACCEPTED
 
 
 class TestWork:
-    def test_sends_and_settlements_are_done_together(self, lab, orders, client, controller):
+    def test_sends_and_settlements_are_committed_together(self, lab, orders, client, controller):
         _, (one, two, three, four) = received(client, count=4)
         sender, txn_id = client.sender("orders"), controller.declare()
         dead = Rejected(Condition("com.microsoft:dead-letter", None, {"DeadLetterReason": "because"}))
@@ -162,7 +162,7 @@ class TestWork:
         after = orders.counts(lab.now.entity)
         assert (after.active, after.deferred, after.dead_letter) == (2, 1, 1)
 
-    def test_a_commit_is_delivered_to_who_waits(self, client, controller):
+    def test_a_commit_delivers_to_waiting_receivers(self, client, controller):
         client.receiver("orders", credit=1)
         sender, txn_id = client.sender("orders"), controller.declare()
         controller.send(sender, txn_id)
@@ -182,7 +182,7 @@ class TestWork:
         assert answer.application_properties["statusCode"] == 200
         assert orders.counts(lab.now.entity).active == 0
 
-    def test_a_commit_that_cannot_be_is_told_and_nothing_is_done(self, lab, orders, client, controller):
+    def test_an_impossible_commit_is_reported_and_changes_nothing(self, lab, orders, client, controller):
         _, (delivery,) = received(client)
         sender, txn_id = client.sender("orders"), controller.declare()
         controller.settle(delivery, txn_id, ACCEPTED)
@@ -192,7 +192,9 @@ class TestWork:
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
         assert orders.counts(lab.now.entity).active == 1
 
-    def test_two_minutes_after_its_first_operation_it_is_rolled_back(self, lab, orders, client, controller):
+    def test_a_transaction_is_rolled_back_two_minutes_after_its_first_operation(
+        self, lab, orders, client, controller
+    ):
         sender, txn_id = client.sender("orders"), controller.declare()
         lab.advance(entity=5 * MINUTE)
         controller.send(sender, txn_id)
@@ -203,7 +205,7 @@ class TestWork:
         assert orders.counts(lab.now.entity).active == 0
 
     @pytest.mark.parametrize("settled", [False, True])
-    def test_a_refused_send_dooms_the_rest(self, lab, orders, client, controller, settled):
+    def test_a_refused_send_fails_the_transaction(self, lab, orders, client, controller, settled):
         sender, txn_id = client.sender("orders"), controller.declare()
         controller.send(sender, txn_id)
         answer = controller.send(sender, txn_id, payload=b"\xff", settled=settled)
@@ -214,7 +216,7 @@ class TestWork:
         assert orders.counts(lab.now.entity).active == 0
 
     @pytest.mark.parametrize("settled", [False, True])
-    def test_a_refused_settlement_dooms_the_rest(self, lab, orders, client, controller, settled):
+    def test_a_refused_settlement_fails_the_transaction(self, lab, orders, client, controller, settled):
         receiver, (delivery,) = received(client)
         sender, txn_id = client.sender("orders"), controller.declare()
         controller.send(sender, txn_id)
@@ -226,7 +228,7 @@ class TestWork:
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
         assert orders.counts(lab.now.entity).active == 1
 
-    def test_a_refused_request_dooms_the_rest(self, lab, orders, client, controller):
+    def test_a_refused_request_fails_the_transaction(self, lab, orders, client, controller):
         sender, txn_id = client.sender("orders"), controller.declare()
         controller.send(sender, txn_id)
         answer = ask_in(client, txn_id, update_disposition(b"\0" * 16))
@@ -234,7 +236,7 @@ class TestWork:
 
         assert symbol(controller.discharge(txn_id)) == "amqp:transaction:rollback"
 
-    def test_a_doomed_one_can_be_rolled_back(self, client, controller):
+    def test_a_failed_transaction_can_be_rolled_back(self, client, controller):
         sender, txn_id = client.sender("orders"), controller.declare()
         controller.send(sender, txn_id, payload=b"\xff")
 
@@ -250,7 +252,7 @@ class TestWork:
 
 
 class TestManagement:
-    def test_settling_by_token_is_part_of_it(self, lab, orders, client, controller):
+    def test_settling_by_lock_token_is_part_of_the_transaction(self, lab, orders, client, controller):
         _, (delivery,) = received(client)
         txn_id = controller.declare()
         answer = ask_in(client, txn_id, update_disposition(delivery.tag))
@@ -260,7 +262,7 @@ class TestManagement:
         controller.discharge(txn_id)
         assert orders.counts(lab.now.entity).active == 0
 
-    def test_a_lock_is_renewed_at_once(self, lab, client, controller):
+    def test_a_lock_is_renewed_immediately_in_a_transaction(self, lab, client, controller):
         _, (delivery,) = received(client)
         txn_id = controller.declare()
         lab.advance(entity=50_000)
@@ -270,7 +272,7 @@ class TestManagement:
         (until,) = answer.body.value["expirations"].items
         assert until == lab.now.entity + MINUTE
 
-    def test_a_number_is_given_at_once_and_holds_what_was_scheduled_after_the_commit(
+    def test_a_scheduled_number_is_returned_at_once_and_valid_after_the_commit(
         self, lab, orders, client, controller
     ):
         at = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(lab.now.entity + MINUTE)}
@@ -292,7 +294,7 @@ class TestManagement:
         ]
         orders.cancel_scheduled([1], lab.now.entity)
 
-    def test_looking_is_no_part_of_one(self, client, controller):
+    def test_peeking_is_not_part_of_a_transaction(self, client, controller):
         peek = management("peek-message", {"from-sequence-number": 0, "message-count": 1})
         answer = ask_in(client, controller.declare(), peek)
 
@@ -302,7 +304,7 @@ class TestManagement:
             in (answer.application_properties["statusDescription"])
         )
 
-    def test_an_unknown_transaction_is_told(self, client, controller):
+    def test_an_unknown_transaction_id_is_reported(self, client, controller):
         answer = ask_in(client, b"nobody's", update_disposition(b"\0" * 16))
 
         assert answer.application_properties["errorCondition"] == "amqp:transaction:unknown-id"
@@ -323,7 +325,7 @@ class TestSessions:
         (delivery,) = client.take(MessageReceived)
         return client, Controller(client), delivery, link
 
-    def test_its_messages_are_settled_in_one(self, lab, held):
+    def test_session_messages_are_settled_in_a_transaction(self, lab, held):
         _, controller, delivery, _ = held
         txn_id = controller.declare()
         assert controller.settle(delivery, txn_id, ACCEPTED) == TransactionalState(txn_id, ACCEPTED)
@@ -331,7 +333,7 @@ class TestSessions:
 
         assert lab.namespace.queue("sessions").counts(lab.now.entity).active == 0
 
-    def test_a_session_given_back_before_the_commit_undoes_it_all(self, lab, held):
+    def test_a_session_released_before_the_commit_undoes_the_transaction(self, lab, held):
         _, controller, delivery, link = held
         txn_id = controller.declare()
         controller.settle(delivery, txn_id, ACCEPTED)
@@ -343,7 +345,7 @@ class TestSessions:
 
 
 class TestEnds:
-    def test_the_controllers_detach_rolls_back(self, lab, orders, client, controller):
+    def test_detaching_the_controller_rolls_back(self, lab, orders, client, controller):
         sender, txn_id = client.sender("orders"), controller.declare()
         controller.send(sender, txn_id)
         controller.link.detach()
@@ -374,7 +376,7 @@ class TestEntities:
         client.lab.run()
         return Controller(client, session)
 
-    def test_a_second_entity_is_refused(self, lab, orders, client, apart):
+    def test_a_second_entity_in_a_transaction_is_refused(self, lab, orders, client, apart):
         lab.queue("bills")
         orders_link, bills_link, txn_id = client.sender("orders"), client.sender("bills"), apart.declare()
         apart.send(orders_link, txn_id)
@@ -385,7 +387,7 @@ class TestEntities:
         assert symbol(apart.discharge(txn_id)) == "amqp:transaction:rollback"
         assert orders.counts(lab.now.entity).active == 0
 
-    def test_a_link_that_says_where_to_go_on_to_crosses(self, lab, orders, client, apart):
+    def test_a_link_with_a_via_entity_transfers(self, lab, orders, client, apart):
         bills = lab.queue("bills")
         _, (delivery,) = received(client)
         link, txn_id = client.sender("orders", properties={VIA: "Bills"}), apart.declare()
@@ -398,7 +400,7 @@ class TestEntities:
         held = orders.counts(lab.now.entity).active, bills.counts(lab.now.entity).active
         assert held == (0, 1)
 
-    def test_without_a_transaction_it_crosses_at_once(self, lab, orders, client):
+    def test_a_via_send_without_a_transaction_is_transferred_at_once(self, lab, orders, client):
         bills = lab.queue("bills")
         link = client.sender("orders", properties={VIA: "bills"})
         assert isinstance(client.send(link, HELLO), Accepted)
@@ -420,7 +422,7 @@ class TestEntities:
             (7, "com.microsoft:argument-error"),
         ],
     )
-    def test_a_way_to_nowhere_is_refused(self, lab, client, path, expected):
+    def test_a_via_link_to_a_missing_entity_is_refused(self, lab, client, path, expected):
         lab.queue("bills")
         client.sender("orders", properties={VIA: path})
         client.take(LinkAttached)
@@ -429,7 +431,7 @@ class TestEntities:
         assert detached.condition.symbol == expected
 
     @pytest.mark.spec("Q-13", "F-54")
-    def test_one_that_breaks_the_rule_of_keys_is_told_and_nothing_of_it_is_sent(self, lab, client, apart):
+    def test_a_send_that_breaks_the_key_rule_is_reported_and_nothing_is_sent(self, lab, client, apart):
         parted = lab.queue("parted", enable_partitioning=True)
         link, txn_id = client.sender("parted"), apart.declare()
         keyed = {Symbol("x-opt-partition-key"): "a"}
@@ -441,7 +443,7 @@ class TestEntities:
         assert parted.counts(lab.now.entity).active == 0
 
     @pytest.mark.spec("Q-14", "F-54")
-    def test_with_sessions_one_of_another_session_undoes_it_all(self, lab, client, apart):
+    def test_a_message_of_another_session_undoes_the_transaction(self, lab, client, apart):
         parted = lab.queue("parted", enable_partitioning=True, requires_session=True)
         link, txn_id = client.sender("parted"), apart.declare()
         assert apart.send(link, txn_id, payload=of_session("a")) == TransactionalState(txn_id, ACCEPTED)
@@ -450,7 +452,9 @@ class TestEntities:
         assert symbol(apart.discharge(txn_id)) == "amqp:transaction:rollback"
         assert parted.counts(lab.now.entity).active == 0
 
-    def test_links_in_the_controllers_session_go_via_the_first(self, lab, orders, client, controller):
+    def test_links_in_the_session_of_the_controller_go_via_the_first_entity(
+        self, lab, orders, client, controller
+    ):
         bills = lab.queue("bills")
         _, (delivery,) = received(client)
         link, txn_id = client.sender("bills"), controller.declare()
@@ -461,7 +465,9 @@ class TestEntities:
         held = orders.counts(lab.now.entity).active, bills.counts(lab.now.entity).active
         assert held == (0, 1)
 
-    def test_a_message_of_another_entity_cannot_be_settled_in_it(self, lab, orders, client, controller):
+    def test_settling_a_message_of_another_entity_is_refused_in_the_transaction(
+        self, lab, orders, client, controller
+    ):
         lab.queue("bills")
         client.sender("orders")
         _, (delivery,) = received(client, "bills")
@@ -492,7 +498,7 @@ def ask_in(client, txn_id, message):
     client.ask(
         "orders/$management", management("peek-message", {"from-sequence-number": 0, "message-count": 1})
     )
-    sender = client._nodes["orders/$management"][1]
+    sender = client.nodes["orders/$management"][1]
     sender.transfer(message.encode(), tag=b"in", state=TransactionalState(txn_id))
     client.lab.run()
     (answer,) = client.take(DispositionReceived)

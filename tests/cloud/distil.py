@@ -32,11 +32,12 @@ def distilled(exchanges: list[dict[str, Any]]) -> dict[str, Any]:
         "name": re.sub(r"^(\d+) .*?(\w+)(\[\d+\])?$", r"\1 \2", first["recording"]),
         "source": first["source"],
         "date": f"{parsedate_to_datetime(at):%Y-%m-%d}" if at else "",
-        "exchanges": [_exchange(each) for each in exchanges],
+        "exchanges": [exchange_of(each) for each in exchanges],
     }
 
 
-def _exchange(found: dict[str, Any]) -> dict[str, Any]:
+def exchange_of(found: dict[str, Any]) -> dict[str, Any]:
+    """Return one exchange."""
     sent = found["request_headers"]
     description = _described(_tree(found["request_body"]))
     written = {

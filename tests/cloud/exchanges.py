@@ -17,7 +17,10 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
+from tests.cloud import verified as runs
+
 DATA = Path(__file__).parent / "http.jsonl"
+TIERS = ("Basic", "Standard", "Premium")
 ATOM = "http://www.w3.org/2005/Atom"
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
@@ -71,22 +74,40 @@ class Recording:
     source: str
     date: str
     exchanges: list[Exchange]
-
-    @property
-    def is_of_premium(self) -> bool:
-        """Whether the namespace was of the Premium tier."""
-        return "premium" in self.name
+    tier: str = "Standard"
 
 
 @cache
 def recordings() -> Sequence[Recording]:
-    """Return all recordings."""
-    return [_recording(json.loads(line)) for line in DATA.read_text("utf-8").splitlines()]
+    """Return all recordings: of the SDKs' tests, and of the runs that people sent."""
+    published = [_recording(json.loads(line)) for line in DATA.read_text("utf-8").splitlines()]
+    return [*published, *of_runs()]
+
+
+def of_runs(directory: Path = runs.DATA) -> list[Recording]:
+    """Return what runs of `sbpair verify` asked the administration API, a recording for each entry and side."""
+    return [
+        Recording(
+            f"{run.label(line['entry'])}:{side} {line['entry']}",
+            run.source,
+            run.date,
+            [_exchange(each) for at, each in line["exchanges"] if at == side],
+            tier if (tier := run.tiers.get(side, "")) in TIERS else "Standard",
+        )
+        for run in runs.runs(directory)
+        for line in run.lines
+        for side in dict.fromkeys(side for side, _ in line["exchanges"])
+    ]
 
 
 def _recording(found: dict[str, Any]) -> Recording:
-    exchanges = [Exchange(**{**each, "seen": Seen(**each["seen"])}) for each in found.pop("exchanges")]
-    return Recording(**found, exchanges=exchanges)
+    exchanges = [_exchange(each) for each in found.pop("exchanges")]
+    tier = "Premium" if "premium" in found["name"] else "Standard"
+    return Recording(**found, exchanges=exchanges, tier=tier)
+
+
+def _exchange(found: dict[str, Any]) -> Exchange:
+    return Exchange(**{**found, "seen": Seen(**found["seen"])})
 
 
 def node_of(element: ElementTree.Element, around: str = SERVICE_BUS) -> Node:

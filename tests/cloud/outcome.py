@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from sbpair.broker import Broker
-from tests.cloud.exchanges import recordings
+from tests.cloud.exchanges import Recording, recordings
 from tests.cloud.replaying import Difference, HttpClient, Replayed, replay
 
 ACCEPTED = Path(__file__).parent / "accepted.toml"
@@ -62,14 +62,19 @@ def accepted() -> Sequence[Acceptance]:
 @cache
 def replayed() -> Sequence[Replayed]:
     """Replay all recordings, each on a namespace of its own tier without entities."""
+    return replayed_of(recordings())
+
+
+def replayed_of(those: Sequence[Recording]) -> list[Replayed]:
+    """Replay recordings, each on a namespace of its own tier without entities."""
     found: list[Replayed] = []
-    for tier in ("Standard", "Premium"):
+    for tier in dict.fromkeys(each.tier for each in those):
         with Broker({"contoso": 0}, tier=tier) as broker:
             contoso = broker.namespace("contoso")
             fields = dict(part.split("=", 1) for part in contoso.connection_string.split(";"))
             client = HttpClient(contoso.port, fields["SharedAccessKeyName"], fields["SharedAccessKey"])
-            for recording in recordings():
-                if recording.is_of_premium is (tier == "Premium"):
+            for recording in those:
+                if recording.tier == tier:
                     found += replay(client, recording)
                     for name in (*contoso.topic_names(), *contoso.queue_names()):
                         _delete(contoso, name)

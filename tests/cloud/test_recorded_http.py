@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.client("amqp"), pytest.mark.spec("W-7")]
 
 
 @pytest.mark.slow
-def test_recorded_exchanges_are_answered_alike_but_for_what_is_accepted() -> None:
+def test_recorded_exchanges_match_except_for_accepted_differences() -> None:
     others = {
         (each.label, difference)
         for each in replayed()
@@ -27,7 +27,7 @@ def test_recorded_exchanges_are_answered_alike_but_for_what_is_accepted() -> Non
 
 
 @pytest.mark.slow
-def test_every_acceptance_is_needed_and_has_its_reason() -> None:
+def test_every_acceptance_is_used_and_has_its_reason() -> None:
     found = [(each, difference) for each in replayed() for difference in each.differences]
     unused = [each for each in accepted() if not any(each.covers(*difference) for difference in found)]
     assert unused == []
@@ -35,7 +35,7 @@ def test_every_acceptance_is_needed_and_has_its_reason() -> None:
 
 
 @pytest.mark.slow
-def test_status_is_the_same_in_all_and_clients_see_the_same_in_nearly_all() -> None:
+def test_statuses_agree_and_nearly_all_client_visible_values_do() -> None:
     counts = outcome(replayed())
     assert counts["exchanges"] > 1000
     assert counts["status"] >= 0.998 * counts["exchanges"]
@@ -54,12 +54,12 @@ def test_another_value_or_status_is_a_difference_that_a_client_sees() -> None:
         assert not any(each.covers(found[0], found[0].differences[0]) for each in accepted())
 
 
-def test_recordings_name_their_source_and_their_day() -> None:
+def test_recordings_name_their_source_and_date() -> None:
     assert all(each.source and (not each.date or len(each.date) == 10) for each in recordings())
     assert len({each.name for each in recordings()}) == len(recordings())
 
 
-def test_distilled_exchange_gives_the_same_document_again() -> None:
+def test_a_distilled_exchange_reproduces_its_document() -> None:
     described = ["QueueDescription", [["queueName", "a<b", {"ns": ""}], ["Status", "Active"], ["ForwardTo"]]]
     document = entry_around(described).decode()
     raw = {

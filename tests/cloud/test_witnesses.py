@@ -14,17 +14,17 @@ from tests.tools.source import ROOT
 pytestmark = [pytest.mark.client("model"), pytest.mark.spec("W-7")]
 
 
-def test_witnesses_are_of_known_entries_and_known_facts() -> None:
+def test_witnesses_refer_to_known_entries_and_facts() -> None:
     known = {each.id for each in entries()}
     assert set(witnessed()) | set(contradicted()) <= known
     assert {each for found in witnessed().values() for each in found} <= sources().keys()
 
 
-def test_no_entry_is_contradicted() -> None:
+def test_no_contract_entry_is_contradicted_by_a_recording() -> None:
     assert [each.id for each in entries() if standing_of(each.id) is Standing.CONTRADICTED] == []
 
 
-def test_readme_says_how_many_entries_are_witnessed() -> None:
+def test_the_readme_states_the_number_of_witnessed_entries() -> None:
     counts = Counter(standing_of(each.id) for each in entries())
     readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
     told = re.search(r"(\d+) of its (\d+) assumptions", readme)

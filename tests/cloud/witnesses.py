@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.cloud.exchanges import recordings
 from tests.cloud.facts import facts
+from tests.cloud.verified import runs
 
 DATA = Path(__file__).parent / "witnesses.toml"
 
@@ -24,8 +25,12 @@ class Standing(StrEnum):
 
 @cache
 def witnessed() -> Mapping[str, Sequence[str]]:
-    """Return the facts and exchanges that witness an entry, by its id."""
-    found: Mapping[str, Sequence[str]] = tomllib.loads(DATA.read_text("utf-8"))["witnessed"]
+    """Return the facts, exchanges and runs that witness an entry, by its id."""
+    published: Mapping[str, Sequence[str]] = tomllib.loads(DATA.read_text("utf-8"))["witnessed"]
+    found = {entry: list(names) for entry, names in published.items()}
+    for run in runs():
+        for entry in run.with_verdict("holds"):
+            found.setdefault(entry, []).append(run.label(entry))
     return found
 
 
@@ -33,7 +38,7 @@ def witnessed() -> Mapping[str, Sequence[str]]:
 def contradicted() -> Sequence[str]:
     """Return the entries that a recording contradicts."""
     found: Sequence[str] = tomllib.loads(DATA.read_text("utf-8"))["contradicted"]
-    return found
+    return [*found, *(entry for run in runs() for entry in run.with_verdict("differs"))]
 
 
 def standing_of(entry: str) -> Standing:
@@ -51,4 +56,7 @@ def sources() -> Mapping[str, tuple[str, str]]:
         number = recording.name.partition(" ")[0]
         for step in range(len(recording.exchanges)):
             found[f"{number}#{step}"] = recording.source, recording.date
+    for run in runs():
+        for line in run.lines:
+            found[run.label(line["entry"])] = run.source, run.date
     return found

@@ -8,18 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import ServiceBusClient, TransportType
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.contract.book import entries
 from sbpair.contract.entry import Entry, Finding, Price
 from sbpair.contract.plan import Plan, make_plan, select
-from sbpair.contract.rights import powers_of
+from sbpair.contract.rights import rights_of
 from sbpair.contract.run import Run
+from sbpair.contract.tapped_socket import NewTap, tapped
 from sbpair.contract.target import Target
 from sbpair.pair.auth.connection_string import parse
 from sbpair.pair.auth.route import Route
+from sbpair.pair.auth.tls import BoundedHandshake, trusting
 from sbpair.pair.ground.side import Side
 from sbpair.pair.pairing.shared.service_order import ServiceOrder
 
@@ -56,10 +58,10 @@ def target_of(namespace: NamespaceControl, ca_file: str, connection_string: str 
     text = connection_string or namespace.connection_string
     return Target(
         parse(text).along(Route(ca_file)),
-        lambda: ServiceBusAdministrationClient.from_connection_string(
-            text, connection_verify=ca_file, logging_policy=ServiceOrder()
+        lambda exchanged=None: ServiceBusAdministrationClient.from_connection_string(
+            text, connection_verify=ca_file, logging_policy=ServiceOrder(exchanged=exchanged)
         ),
-        lambda: ServiceBusClient.from_connection_string(text, retry_total=0),
+        lambda new_tap=None: ServiceBusClient.from_connection_string(text, retry_total=0),
     )
 
 
@@ -70,6 +72,23 @@ def targets_of(broker: Broker) -> dict[Side, Target]:
 def over(target: Target, *, tls: bool) -> Target:
     """The same target, with or without TLS; the port of a broker serves both."""
     return replace(target, namespace=replace(target.namespace, uses_tls=tls))
+
+
+def over_tls_with_the_sdk(namespace: NamespaceControl, ca_file: str) -> Target:
+    """A target that the SDK reaches by TLS too, as it does the cloud."""
+    text = namespace.connection_string.removesuffix(";UseDevelopmentEmulator=true")
+
+    def sdk(new_tap: NewTap | None = None) -> ServiceBusClient:
+        context = trusting(ca_file)
+        return ServiceBusClient.from_connection_string(
+            text,
+            retry_total=0,
+            custom_endpoint_address=f"sb://localhost:{namespace.port}",
+            transport_type=TransportType.Amqp,
+            ssl_context=BoundedHandshake(context if new_tap is None else tapped(context, new_tap)),
+        )
+
+    return replace(over(target_of(namespace, ca_file), tls=True), sdk=sdk)
 
 
 def counted(broker: Broker) -> Price:
@@ -94,7 +113,7 @@ def verified(
     targets = {side: over(target, tls=over_tls) for side, target in targets_of(broker).items()}
 
     async def run() -> tuple[Plan, list[Finding]]:
-        powers = {side: await powers_of(target) for side, target in targets.items()}
+        powers = {side: await rights_of(target) for side, target in targets.items()}
         wanted = select(entries(), only) if selected is None else selected
         plan = make_plan(wanted, powers, run="0badcafe", slow=selected is not None)
         return plan, await Run(targets, plan).findings()

@@ -12,20 +12,20 @@ from tests.tools.source import DOCS
 
 
 @pytest.mark.spec("K-2")
-def test_every_entry_has_an_id_of_its_own_a_sentence_a_source_and_what_rests_on_it() -> None:
+def test_every_entry_has_a_unique_id_a_sentence_a_source_and_its_dependents() -> None:
     found = entries()
     assert len({each.id for each in found}) == len(found)
     known = {row.id for row in spec_rows()}
     for each in found:
         assert each.sentence.endswith((".", ".)")), each.id
         assert each.source, each.id
-        assert each.falls, each.id
-        assert set(each.falls) <= known, each.id
+        assert each.breaks, each.id
+        assert set(each.breaks) <= known, each.id
         assert each.price == Price() or each.price.total > 0, each.id
 
 
 @pytest.mark.spec("K-2")
-def test_every_source_is_an_article_or_says_what_kind_it_is() -> None:
+def test_every_source_is_an_article_or_names_its_kind() -> None:
     kinds = ("the SDK", "the AMQP standard", "issues of the SDKs", "paired namespaces", "inferred", "decided")
     others = {
         each.id: each.source
@@ -36,7 +36,7 @@ def test_every_source_is_an_article_or_says_what_kind_it_is() -> None:
 
 
 @pytest.mark.spec("K-2", "K-5")
-def test_every_promise_of_the_page_of_guarantees_names_its_entries_or_that_it_needs_none() -> None:
+def test_every_guarantee_names_its_entries_or_says_that_it_needs_none() -> None:
     page = (DOCS / "explanation" / "guarantees.md").read_text("utf-8")
     promised = page.partition("## Promised")[2].partition("## Not promised")[0]
     names = [line.split("|")[1].strip() for line in promised.splitlines() if line.startswith("| ")][1:]
@@ -49,7 +49,7 @@ def test_every_promise_of_the_page_of_guarantees_names_its_entries_or_that_it_ne
 
 
 @pytest.mark.spec("K-3")
-def test_every_subject_has_entries_numbered_from_one() -> None:
+def test_the_entries_of_every_subject_are_numbered_from_one() -> None:
     for subject in SUBJECTS:
         numbers = [each.id for each in of_subject(subject)]
         assert numbers == [f"{subject}-{n}" for n in range(1, len(numbers) + 1)]

@@ -44,7 +44,7 @@ ELSEWHERE = {"errors-10", "wire-14"}
         ),
     ],
 )
-def test_the_broker_keeps_every_entry_within_a_minute_and_counts_what_was_planned(
+def test_the_broker_satisfies_every_entry_within_a_minute_at_the_planned_cost(
     broker_of: Callable[..., Broker], tier: str
 ) -> None:
     is_partitioned, is_emulator = tier == "Partitioned", tier == "Emulator"
@@ -68,7 +68,7 @@ def test_the_broker_keeps_every_entry_within_a_minute_and_counts_what_was_planne
 
 @pytest.mark.client("sbpair")
 @pytest.mark.spec("K-3", "K-4")
-def test_a_busy_broker_keeps_the_entry_about_that(broker_of: Callable[..., Broker]) -> None:
+def test_a_busy_broker_satisfies_the_busy_entry(broker_of: Callable[..., Broker]) -> None:
     with broker_of() as broker, broker.namespace("contoso").fault(None, Throttle(), operation="send"):
         _, found = verified(broker, ["errors-10"])
 
@@ -77,7 +77,7 @@ def test_a_busy_broker_keeps_the_entry_about_that(broker_of: Callable[..., Broke
 
 @pytest.mark.client("sbpair")
 @pytest.mark.spec("K-3", "K-4")
-def test_a_broker_that_is_reached_over_tls_keeps_the_entry_about_its_certificate(
+def test_a_broker_over_tls_satisfies_the_certificate_entry(
     broker_of: Callable[..., Broker],
 ) -> None:
     with broker_of() as broker:
@@ -88,7 +88,7 @@ def test_a_broker_that_is_reached_over_tls_keeps_the_entry_about_its_certificate
 
 @pytest.mark.client("sbpair")
 @pytest.mark.spec("K-3", "K-4")
-def test_the_slow_entries_hold_where_minutes_are_seconds_and_queues_are_small(
+def test_the_slow_entries_hold_with_shortened_times_and_small_queues(
     broker_of: Callable[..., Broker],
 ) -> None:
     slow = [each for each in entries() if each.slow]

@@ -7,7 +7,7 @@ import base64
 import json
 import stat
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,21 +18,22 @@ from sbpair.contract import record as recording
 from sbpair.contract.book import entries
 from sbpair.contract.cli.verify import names_of
 from sbpair.contract.entry import Verdict
-from sbpair.contract.plan import Powers, Step, make_plan, select
+from sbpair.contract.plan import Rights, Step, make_plan, select
 from sbpair.contract.record import EntryRecord, Recorder
 from sbpair.contract.run import Run
+from sbpair.contract.target import Target as Namespace
 from sbpair.pair.amqp.composite import encode_composite
 from sbpair.pair.amqp.frames import AMQP_HEADER, frame
 from sbpair.pair.amqp.message import Message, ValueBody
 from sbpair.pair.amqp.performatives import Attach, Source, Target, Transfer
 from sbpair.pair.ground.side import Side
-from tests.contract.conftest import NAMES, targets_of
+from tests.contract.conftest import NAMES, over_tls_with_the_sdk, targets_of
 from tests.contract.replay import Recorded, parts, read_recording, replay
 
 ENTRIES = (
     "sending-2",
     "settling-1",
-    "locks-10",
+    "locks-6",
     "peeking-1",
     "sessions-1",
     "transactions-3",
@@ -41,12 +42,17 @@ ENTRIES = (
 )
 
 
-def _record(broker: Broker, file: Path, only: tuple[str, ...] = ENTRIES) -> list[Recorded]:
-    targets = targets_of(broker)
-    plan = make_plan(select(entries(), only), {side: Powers() for side in Side}, run="0badcafe")
+def _record(
+    broker: Broker,
+    file: Path,
+    only: tuple[str, ...] = ENTRIES,
+    through: Mapping[Side, Namespace] | None = None,
+) -> list[Recorded]:
+    targets = through or targets_of(broker)
+    plan = make_plan(select(entries(), only), {side: Rights() for side in Side}, run="0badcafe")
 
     async def run() -> None:
-        recorder = Recorder(file, plan, names_of(targets))
+        recorder = Recorder(file, plan, names_of(targets), tiers=dict.fromkeys(Side, "Standard"))
         found = await Run(targets, plan, recorder=recorder).findings()
         recorder.close()
         assert {each.verdict for each in found} == {Verdict.HOLDS}
@@ -67,7 +73,7 @@ def _replay(broker: Broker, those: list[Recorded]) -> dict[str, list[str]]:
 @pytest.mark.slow
 @pytest.mark.client("sbpair")
 @pytest.mark.spec("K-6")
-def test_a_recorded_run_is_answered_the_same_by_another_broker_and_otherwise_by_one_that_is_wrong(
+def test_a_recorded_run_is_matched_by_another_broker_and_not_by_a_wrong_one(
     broker_of: Callable[..., Broker], tmp_path: Path
 ) -> None:
     with broker_of() as broker:
@@ -84,9 +90,56 @@ def test_a_recorded_run_is_answered_the_same_by_another_broker_and_otherwise_by_
     assert any("it answered 'confirmed accepted, settled'" in each for each in otherwise), otherwise
 
 
+@pytest.mark.client("sbpair")
+@pytest.mark.spec("K-6", "W-8")
+def test_a_recording_has_what_the_sdk_sends_and_is_answered_and_is_replayed(
+    broker_of: Callable[..., Broker], tmp_path: Path
+) -> None:
+    with broker_of() as broker:
+        ca_file = str(broker.ca_file)
+        targets = {
+            side: over_tls_with_the_sdk(broker.namespace(name), ca_file) for side, name in NAMES.items()
+        }
+        recorded = _record(broker, tmp_path / "run.jsonl", ("fidelity-8", "fidelity-9"), targets)
+    passed = {each.entry: b"".join(frame.raw for frame in each.frames) for each in recorded}
+    with broker_of() as another:
+        same = _replay(another, recorded)
+
+    assert all(b"azsdk-python-servicebus" in each for each in passed.values())
+    assert all(len(each.connections) == 2 for each in recorded)
+    assert same == {"fidelity-8": [], "fidelity-9": []}
+
+
+@pytest.mark.client("sbpair")
+@pytest.mark.spec("K-6", "W-8")
+def test_a_recording_has_the_exchanges_with_the_administration_api(
+    broker_of: Callable[..., Broker], tmp_path: Path
+) -> None:
+    file = tmp_path / "run.jsonl"
+    with broker_of() as broker:
+        _record(broker, file, ("names-2", "sending-1"))
+        keys = [
+            broker.namespace(name).connection_string.split("SharedAccessKey=")[1] for name in NAMES.values()
+        ]
+    head, *lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    found = {line["entry"]: [each for _, each in line["exchanges"]] for line in lines}
+
+    created, deleted = found["sending-1"][0], found["sending-1"][-1]
+    assert (created["method"], created["status"]) == ("PUT", 201)
+    assert (deleted["method"], deleted["status"]) == ("DELETE", 200)
+    assert created["target"].startswith("/sbpair-verify-0badcafe-")
+    assert "<QueueDescription" in created["request_body"]
+    assert "<QueueDescription" in created["body"]
+    assert "authorization" not in {
+        name.lower() for each in found["sending-1"] for name in each["request_headers"]
+    }
+    assert not any(key.split(";")[0] in file.read_text("utf-8") for key in keys)
+    assert head["tiers"] == {"primary": "Standard", "secondary": "Standard"}
+
+
 @pytest.mark.slow
 @pytest.mark.spec("K-6")
-def test_a_recording_has_no_key_no_signature_and_no_name_of_a_host(
+def test_a_recording_contains_no_key_signature_or_host_name(
     broker_of: Callable[..., Broker], tmp_path: Path
 ) -> None:
     file = tmp_path / "run.jsonl"
@@ -108,7 +161,7 @@ def test_a_recording_has_no_key_no_signature_and_no_name_of_a_host(
 
 
 @pytest.mark.spec("K-6")
-def test_a_token_is_blanked_in_whatever_pieces_it_is_sent() -> None:
+def test_a_token_is_redacted_however_it_is_split() -> None:
     token = "eyJhbGciOiJub25lIn0.eyJhdWQiOiJhIn0." + "c2lnbmF0dXJl" * 9
     payload = Message(application_properties={"operation": "put-token"}, body=ValueBody(token)).encode()
     attach = encode_composite(Attach("cbs", 0, False, source=Source("cbs"), target=Target("$cbs")))
@@ -129,7 +182,7 @@ def test_a_token_is_blanked_in_whatever_pieces_it_is_sent() -> None:
 
 
 @pytest.mark.spec("K-6")
-def test_an_entry_that_passes_more_than_is_kept_is_not_replayed(
+def test_an_entry_whose_recording_was_truncated_is_not_replayed(
     broker_of: Callable[..., Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_ENTRY", 500)
@@ -142,11 +195,11 @@ def test_an_entry_that_passes_more_than_is_kept_is_not_replayed(
 
 
 @pytest.mark.spec("K-6")
-def test_a_recording_ends_at_its_bound_and_says_so(
+def test_a_recording_ends_at_its_size_limit_and_says_so(
     broker_of: Callable[..., Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_FILE", 400)
-    plan = make_plan((), {side: Powers() for side in Side}, run="0badcafe")
+    plan = make_plan((), {side: Rights() for side in Side}, run="0badcafe")
     recorder = Recorder(tmp_path / "run.jsonl", plan, {})
     record = recorder.begin(Step(select(entries(), ["sending-1"])[0], {"q": "q" * 400}))
     from sbpair.contract.entry import Finding
@@ -160,7 +213,7 @@ def test_a_recording_ends_at_its_bound_and_says_so(
 
 @pytest.mark.client("sbpair")
 @pytest.mark.spec("K-2", "K-4")
-def test_the_price_counts_each_64_kb_of_a_message_that_is_sent_and_comes_back(
+def test_the_price_counts_each_64_kb_of_a_message_sent_and_received(
     broker_of: Callable[..., Broker], tmp_path: Path
 ) -> None:
     with broker_of("Premium") as broker:

@@ -10,7 +10,7 @@ import pytest
 from sbpair.broker import Broker
 from sbpair.contract.book import SUBJECTS, entries
 from sbpair.contract.entry import Finding, Verdict
-from sbpair.contract.plan import Powers, make_plan, select
+from sbpair.contract.plan import Rights, make_plan, select
 from sbpair.contract.run import Run
 from sbpair.pair.ground.side import Side
 from tests.contract.conftest import targets_of
@@ -22,7 +22,7 @@ def found_out(broker: Broker, sabotage: Sabotage) -> list[Finding]:
     """What the entries say that a sabotage shows to be able to fail."""
     targets = {side: sabotage.target(target) for side, target in targets_of(broker).items()}
     selected = [sabotage.entry(each) for each in select(entries(), sabotage.shows)]
-    plan = make_plan(selected, {side: Powers() for side in Side}, run="0badcafe", slow=True)
+    plan = make_plan(selected, {side: Rights() for side in Side}, run="0badcafe", slow=True)
     return asyncio.run(Run(targets, plan).findings())
 
 
@@ -30,7 +30,7 @@ def found_out(broker: Broker, sabotage: Sabotage) -> list[Finding]:
 @pytest.mark.client("sbpair")
 @pytest.mark.spec("K-2", "K-4")
 @pytest.mark.parametrize("name", SABOTAGES)
-def test_a_broker_that_behaves_otherwise_is_found_out_for_that(
+def test_a_broker_with_a_different_behaviour_fails_the_matching_entries(
     certificates: Path, tmp_path: Path, name: str
 ) -> None:
     sabotage = SABOTAGES[name]
@@ -46,7 +46,7 @@ def test_a_broker_that_behaves_otherwise_is_found_out_for_that(
 
 
 @pytest.mark.spec("K-2")
-def test_every_entry_is_shown_to_be_able_to_fail() -> None:
+def test_every_entry_can_fail() -> None:
     shown = {name for sabotage in SABOTAGES.values() for name in sabotage.shows}
 
     assert {each.id for each in entries()} == shown
@@ -54,7 +54,7 @@ def test_every_entry_is_shown_to_be_able_to_fail() -> None:
 
 
 @pytest.mark.spec("K-2")
-def test_a_fault_that_hits_everything_shows_only_what_is_about_that() -> None:
+def test_a_fault_that_hits_everything_shows_only_the_entries_about_it() -> None:
     blunt = {
         name for sabotage in SABOTAGES.values() if sabotage.effect is not None for name in sabotage.shows
     }

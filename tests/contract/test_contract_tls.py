@@ -25,7 +25,7 @@ def unused() -> None:
 
 
 @pytest.mark.spec("R-65")
-def test_a_peer_that_does_not_answer_the_closing_handshake_holds_no_connection_open(tmp_path: Path) -> None:
+def test_a_peer_that_ignores_the_closing_handshake_holds_no_connection_open(tmp_path: Path) -> None:
     certificates = provide(("localhost",), int(time.time()), tmp_path)
     is_over = threading.Event()
 

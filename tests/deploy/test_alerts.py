@@ -32,7 +32,7 @@ def test_every_metric_that_an_alert_is_on_exists():
 
 
 @pytest.mark.spec("R-191")
-def test_every_metric_of_the_dashboard_exists_and_every_panel_shows_one():
+def test_every_dashboard_metric_exists_and_every_panel_shows_one():
     for panel in panels():
         named = set().union(*(named_in(target["expr"]) for target in panel["targets"]))
         assert named, panel["title"]
@@ -59,7 +59,7 @@ def test_the_panels_of_the_dashboard_do_not_overlap():
 
 
 @pytest.mark.spec("R-191", "R-133")
-def test_every_alert_has_its_section_in_the_runbook_and_names_it():
+def test_every_alert_has_a_section_in_the_runbook():
     sections = re.split(r"^### ", RUNBOOK.read_text("utf-8"), flags=re.MULTILINE)[1:]
     texts = {section.split("\n", 1)[0]: section for section in sections}
     names = [rule["alert"] for rule in rules()]
@@ -88,7 +88,7 @@ def test_promtool_takes_the_rules_and_the_expressions_of_the_dashboard(tmp_path)
 
 @pytest.mark.interop
 @pytest.mark.spec("R-191", "H-52")
-def test_the_alerts_fire_and_end_when_they_should(tmp_path):
+def test_the_alerts_fire_and_resolve_when_they_should(tmp_path):
     cases = ROOT / "tests" / "deploy" / "alerts.yml"
     copy = tmp_path / "alerts.yml"
     copy.write_text(cases.read_text("utf-8").replace("{rules}", str(RULES)))
@@ -97,7 +97,7 @@ def test_the_alerts_fire_and_end_when_they_should(tmp_path):
 
 
 @pytest.mark.spec("R-191")
-def test_every_rule_on_new_events_sees_those_before_the_first_scrape():
+def test_every_rule_on_new_events_counts_those_before_the_first_scrape():
     for rule in rules():
         for name, span in re.findall(r"increase\((\w+)\[(\w+)\]\) > ", rule["expr"]):
             assert f"({name} unless {name} offset {span}) > " in rule["expr"], rule["alert"]
@@ -105,7 +105,7 @@ def test_every_rule_on_new_events_sees_those_before_the_first_scrape():
 
 @pytest.mark.interop
 @pytest.mark.spec("R-191")
-def test_a_rule_that_overlooks_the_first_event_would_be_noticed(tmp_path):
+def test_a_rule_that_misses_the_first_event_would_be_found(tmp_path):
     careless = re.sub(r"\n\s+or \(.*\) > \d", "", RULES.read_text("utf-8"))
     assert careless != RULES.read_text("utf-8")
     (tmp_path / "rules.yml").write_text(careless)

@@ -21,7 +21,7 @@ def compose():
 
 @pytest.mark.spec("R-190")
 @pytest.mark.parametrize("name", FILES)
-def test_a_container_copies_what_exists_runs_as_nobody_and_begins_from_an_exact_base(name):
+def test_a_container_copies_existing_files_runs_unprivileged_and_has_a_pinned_base(name):
     file = ContainerFile(name)
     for each in file.all("COPY"):
         *sources, _ = each.arguments.split()
@@ -32,7 +32,7 @@ def test_a_container_copies_what_exists_runs_as_nobody_and_begins_from_an_exact_
     assert len({each.arguments.split()[0] for each in file.all("FROM")}) == 1
 
 
-def test_the_command_of_the_syphons_container_is_understood(credentials):
+def test_the_command_of_the_syphon_container_parses(credentials):
     program, *words = [
         word.replace("/run/secrets/sbpair_", f"{credentials}/") for word in ContainerFile("syphon").command()
     ]
@@ -45,7 +45,7 @@ def test_the_command_of_the_syphons_container_is_understood(credentials):
     assert f"127.0.0.1:{given['status_port']}/live" in health.arguments
 
 
-def test_the_command_of_the_brokers_container_is_understood():
+def test_the_command_of_the_broker_container_parses():
     file = ContainerFile("broker")
     program, *words = file.command()
 
@@ -61,7 +61,7 @@ def test_the_command_of_the_brokers_container_is_understood():
 
 
 @pytest.mark.spec("R-190")
-def test_compose_starts_both_without_rights_and_publishes_on_loopback_only(compose, credentials):
+def test_compose_starts_both_unprivileged_and_publishes_on_loopback_only(compose, credentials):
     syphon, broker = compose["services"]["syphon"], compose["services"]["broker"]
     for service in (syphon, broker):
         assert service["read_only"]
@@ -83,7 +83,7 @@ def test_compose_starts_both_without_rights_and_publishes_on_loopback_only(compo
 
 @pytest.mark.spec("R-133")
 @pytest.mark.parametrize("name", FILES)
-def test_what_a_container_copies_reaches_the_build_and_no_key_does(name):
+def test_copied_files_reach_the_build_context_and_keys_do_not(name):
     lines = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line]
     assert "*" in lines
     admitted = {line.removeprefix("!") for line in lines if line.startswith("!")}

@@ -30,7 +30,7 @@ def words_of(deployment: str, directory: object) -> list[str]:
 
 @pytest.mark.spec("R-190")
 @pytest.mark.parametrize("path", sorted(KUBERNETES.glob("base/*.yaml")), ids=lambda path: path.stem)
-def test_a_manifest_is_valid_to_the_letter(path):
+def test_every_manifest_is_schema_valid(path):
     document = manifest(str(path.relative_to(KUBERNETES)))
     if document["kind"] not in OF_OPERATORS:
         kubernetes_validate.validate(document, VERSION, strict=True)
@@ -58,7 +58,7 @@ def test_kustomize_builds_each_variant(variant):
 
 
 @pytest.mark.spec("R-61", "R-190")
-def test_only_a_hanging_process_is_restarted_and_probes_wait_for_the_answer():
+def test_only_a_hanging_process_is_restarted_and_probes_outlast_the_answer():
     container = syphon_container()
     live, ready = container["livenessProbe"], container["readinessProbe"]
     assert live["httpGet"]["path"] == "/live"
@@ -71,7 +71,7 @@ def test_only_a_hanging_process_is_restarted_and_probes_wait_for_the_answer():
     assert int(words[words.index("--status-port") + 1]) == ports["status"]
 
 
-def test_the_arguments_are_understood_with_the_keys_that_are_mounted(credentials):
+def test_the_container_arguments_parse_with_the_mounted_keys(credentials):
     given = parsed(words_of(DEPLOYMENTS[0], credentials))
     assert given["primary"].connection_string == STRING.format("contoso")
     assert given["status_host"] == "10.0.0.7"
@@ -81,7 +81,7 @@ def test_the_arguments_are_understood_with_the_keys_that_are_mounted(credentials
     assert all(word.startswith(f"file:{mount['mountPath']}/") for word in files)
 
 
-def test_workload_identity_names_namespaces_and_no_key(credentials):
+def test_workload_identity_uses_namespace_names_and_no_key(credentials):
     given = parsed(words_of(DEPLOYMENTS[1], credentials))
     assert given["primary"].connection_string is None
     assert given["secondary"].connection_string is None
@@ -108,7 +108,7 @@ def test_the_pod_runs_without_root_rights_or_a_writable_file_system():
     assert pod["terminationGracePeriodSeconds"] > stop.total_seconds() + 5
 
 
-def test_every_selector_finds_the_pods_and_one_of_two_stays_through_a_drain():
+def test_every_selector_matches_its_pods_and_one_of_two_survives_a_drain():
     deployment = manifest(DEPLOYMENTS[0])
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     selectors = [
@@ -125,7 +125,7 @@ def test_every_selector_finds_the_pods_and_one_of_two_stays_through_a_drain():
     assert (endpoint["port"], endpoint["path"]) == ("status", "/metrics")
 
 
-def test_the_operators_rules_are_those_of_the_plain_file():
+def test_the_rules_of_the_operator_equal_those_of_the_plain_file():
     groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
     assert manifest("base/prometheus-rule.yaml")["spec"]["groups"] == groups, (
         "copy the groups of prometheus-alerts.yml into kubernetes/base/prometheus-rule.yaml"

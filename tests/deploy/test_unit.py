@@ -29,7 +29,7 @@ def unit_words(directory: object) -> list[str]:
     return words
 
 
-def test_the_command_of_the_unit_is_understood_with_the_credentials_it_loads(credentials):
+def test_the_unit_command_parses_with_its_credentials(credentials):
     loaded = dict(value.split(":", 1) for value in directives("LoadCredential"))
     used = {word.rpartition("/")[2] for word in unit_words("/run/credentials/x") if word.startswith("file:")}
     assert used == set(loaded) == {"primary", "secondary"}
@@ -42,25 +42,25 @@ def test_the_command_of_the_unit_is_understood_with_the_credentials_it_loads(cre
     assert given["status_port"] == 9464
 
 
-def test_a_flag_that_does_not_exist_would_be_noticed(credentials):
+def test_an_unknown_flag_would_be_found(credentials):
     with pytest.raises(click.NoSuchOption):
         parsed([*unit_words(credentials), "--no-such-flag"])
 
 
-def test_the_unit_waits_longer_for_the_end_than_the_syphon_takes(credentials):
+def test_the_stop_timeout_of_the_unit_exceeds_that_of_the_syphon(credentials):
     words = unit_words(credentials)
     stop = int(words[words.index("--stop-timeout") + 1].removesuffix("s"))
     assert int(directives("TimeoutStopSec")[0]) > stop + 5
 
 
 @pytest.mark.spec("R-190")
-def test_the_unit_restarts_what_may_pass_and_not_what_a_person_must_mend():
+def test_the_unit_restarts_transient_failures_and_not_configuration_errors():
     final = {ExitCode(int(code)) for code in directives("RestartPreventExitStatus")[0].split()}
     assert directives("Restart") == ["always"]
     assert final == {ExitCode.USAGE, ExitCode.CONFIGURATION}
 
 
-def test_the_journal_of_the_unit_is_in_the_directory_it_may_write():
+def test_the_journal_of_the_unit_is_in_its_writable_directory():
     (state,) = directives("StateDirectory")
     words = unit_words("/var/lib")
     assert words[words.index("--journal") + 1] == f"/var/lib/{state}"
@@ -68,7 +68,7 @@ def test_the_journal_of_the_unit_is_in_the_directory_it_may_write():
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_systemd_finds_nothing_wrong_but_the_program_that_is_not_installed_here():
+def test_systemd_analyze_complains_only_about_the_missing_program():
     done = subprocess.run(
         ["systemd-analyze", "verify", str(UNIT)], capture_output=True, text=True, timeout=60, check=False
     )

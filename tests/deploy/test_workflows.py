@@ -28,7 +28,7 @@ def steps(workflow: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_a_workflow_uses_what_is_pinned_by_its_hash_and_asks_for_few_rights(workflow: Path) -> None:
+def test_a_workflow_pins_actions_by_hash_and_requests_few_permissions(workflow: Path) -> None:
     for step in steps(workflow):
         if "uses" in step:
             assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"])
@@ -39,7 +39,7 @@ def test_a_workflow_uses_what_is_pinned_by_its_hash_and_asks_for_few_rights(work
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_what_a_change_or_a_release_must_pass_is_what_runs_here(workflow: Path) -> None:
+def test_changes_and_releases_run_the_ci_script(workflow: Path) -> None:
     assert {"run": ".ci/run"} in steps(workflow)
     folders = {folder for step in steps(workflow) for folder in re.findall(r"tests/\w+", step.get("run", ""))}
     assert all((ROOT / folder).is_dir() for folder in folders)
@@ -71,7 +71,7 @@ def run_step(title: str, where: Path) -> None:
 
 
 @FOR_BASH
-def test_a_release_links_to_the_repository_that_made_it(tmp_path: Path) -> None:
+def test_a_release_links_to_the_repository_that_built_it(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
 
     run_step("Where it is", tmp_path)
@@ -87,7 +87,7 @@ def test_a_release_links_to_the_repository_that_made_it(tmp_path: Path) -> None:
 
 @FOR_BASH
 @pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
-def test_what_a_release_says_of_itself_links_to_the_repository_too(tmp_path: Path, page: str) -> None:
+def test_readme_and_changelog_of_a_release_link_to_the_repository(tmp_path: Path, page: str) -> None:
     for each in ("README.md", "CHANGELOG.md"):
         shutil.copy(ROOT / each, tmp_path)
     before = TARGET.findall((tmp_path / page).read_text("utf-8"))

@@ -45,7 +45,7 @@ def files_of(part: str) -> Iterator[str]:
     home = ROOT / "sbpair"
     folders = (part, *PARTS[part].imports)
     lacks = SENDERS if part in WITH_SENDERS else ()
-    yield from ("__init__.py", "py.typed", *(() if lacks else ("aio.py",)))
+    yield from ("__init__.py", "py.typed", *(() if lacks else ("aio.py", "events.py")))
     for folder in folders:
         for path in sorted((home / folder).rglob("*")):
             name = path.relative_to(home).as_posix()

@@ -42,7 +42,7 @@ ROOMS = {"pair/paired_client": "pair/outage"}
 """Where the tests of a room are, if not in the folder of its own name or beside the rooms of its part."""
 ALWAYS = ("test_constants.py", "test_floors.py", "test_spec.py")
 DOCS = "test_docs.py"
-BLOCKS = f"{DOCS}::test_generated_blocks_are_fresh"
+BLOCKS = f"{DOCS}::test_generated_blocks_are_up_to_date"
 OF_COMMANDS = {"journal": "data/cli/test_audit.py", "spark": "data/spark/test_command.py"}
 """The test file of a command, where it does not have its name."""
 OF_THE_API = (DOCS, "typing/test_public.py")

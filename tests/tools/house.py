@@ -43,14 +43,16 @@ OURS, THE_BROKERS = ("MainThread",), ("sbpair-broker", "sync of")  # names of th
 TRIES = 5
 SHORT = 60  # lines
 MOST = {
-    "healthy send": 12,
-    "redirected send": 25,
+    "healthy send": 11,
+    "redirected send": 23,
     "parked message home": 48,
-    "backlog list": 22,
+    "backlog list": 20,
     "accepted and committed": 31,
 }
 """The files of each way, at most."""
 BACKLOG = "contoso/x-servicebus-transfer/0"
+DOCUMENTED = {"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"}
+"""Names of the standard library that begin with an underscore and are public."""
 
 
 class Trail:
@@ -189,6 +191,7 @@ def private() -> int:
         isinstance(node, ast.Attribute)
         and node.attr.startswith("_")
         and not node.attr.startswith("__")
+        and node.attr not in DOCUMENTED
         and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
         for file in (ROOT / "tests").rglob("*.py")
         for node in ast.walk(parse(file.read_text("utf-8")))

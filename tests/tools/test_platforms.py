@@ -48,12 +48,12 @@ def imported_at_once(tree: ast.AST) -> Iterator[str]:
         ("try:\n    import uvloop\nexcept ImportError:\n    pass", []),
     ],
 )
-def test_what_a_module_imports_at_once_is_found(source: str, found: list[str]) -> None:
+def test_the_unconditional_imports_of_a_module_are_found(source: str, found: list[str]) -> None:
     assert list(imported_at_once(ast.parse(source))) == found
 
 
 @pytest.mark.slow
-def test_no_module_of_the_package_imports_what_only_some_systems_have() -> None:
+def test_no_module_of_the_package_imports_a_platform_specific_one() -> None:
     found = {
         str(file.relative_to(ROOT)): wrong
         for file in sorted((ROOT / "sbpair").rglob("*.py"))

@@ -18,7 +18,7 @@ JOBS = [
 
 
 @pytest.mark.parametrize(("workflow", "job"), JOBS)
-def test_every_block_is_a_shell_script_that_parses(workflow: str, job: str) -> None:
+def test_every_run_block_is_a_valid_shell_script(workflow: str, job: str) -> None:
     steps = workflows.steps_of(workflow, job)
     assert steps
     for step in steps:
@@ -26,7 +26,7 @@ def test_every_block_is_a_shell_script_that_parses(workflow: str, job: str) -> N
         assert done.stderr == ""
 
 
-def test_steps_run_in_their_order_in_one_place_until_one_fails(tmp_path: Path) -> None:
+def test_steps_run_in_order_in_one_place_until_one_fails(tmp_path: Path) -> None:
     steps = [
         Step("an action", ""),
         Step("first", "echo $GREETING > greeting"),

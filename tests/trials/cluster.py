@@ -40,6 +40,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbpair import ObservationOptions, PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
 from tests.deploy.reading import RULES, manifest, syphon_container
+from tests.pair.runtimes import runtime_of
 from tests.peers import prometheus_program
 
 EXPECTED = frozenset({"SbpairFailedOver", "SbpairSendsRaise", "SbpairSyphonWaits"})
@@ -331,7 +332,7 @@ def trial(outage: float, scale: float) -> Report:
         sending = stack.enter_context(Sending(client))
         pods = [stack.enter_context(pod(address, folder)) for address in PODS]
         targets = [f"{each.address}:{each.port}" for each in pods] + [
-            f"{SENDER}:{client._runtime._observer.port}"
+            f"{SENDER}:{runtime_of(client)._observer.port}"
         ]
         prometheus = stack.enter_context(Prometheus(folder, targets, scale))
         stack.enter_context(Kubelet(pods, scale))

@@ -37,7 +37,7 @@ def test_no_contestant_loses_a_message_in_a_short_outage(
 @pytest.mark.timeout(240)
 @pytest.mark.spec("H-56")
 @pytest.mark.parametrize("is_asyncio", [False, True], ids=["blocking", "asyncio"])
-def test_the_defaults_store_what_is_sent_in_an_outage_and_nobody_waits(
+def test_the_defaults_store_every_message_sent_in_an_outage_without_waiting(
     played: Mapping[tuple[str, bool], Mapping[str, Any]], is_asyncio: bool
 ) -> None:
     figures = played["paired", is_asyncio]
@@ -47,14 +47,14 @@ def test_the_defaults_store_what_is_sent_in_an_outage_and_nobody_waits(
 
 
 @pytest.mark.timeout(240)
-def test_an_outbox_stores_everything_and_the_sdk_alone_does_not(
+def test_an_outbox_stores_everything_and_the_bare_sdk_does_not(
     played: Mapping[tuple[str, bool], Mapping[str, Any]],
 ) -> None:
     assert played["outbox", False]["stored"] >= 0.99
     assert played["sdk", False]["stored"] < 0.8
 
 
-def test_what_was_stored_and_never_came_is_lost_and_what_came_again_came_twice() -> None:
+def test_a_stored_message_that_never_arrived_is_lost_and_one_that_arrived_twice_is_a_duplicate() -> None:
     ledger = {
         "home": Send(1.0, 0.1),
         "lost": Send(2.0, 0.1),

@@ -12,7 +12,7 @@ from tests.trials.both_down import trial
 @pytest.mark.spec("G-1", "G-2", "G-3", "G-4", "F-35")
 @pytest.mark.parametrize("kill", [False, True], ids=["alive", "killed"])
 @pytest.mark.parametrize("back", ["primary", "both"])
-def test_what_is_acknowledged_while_both_refuse_arrives_in_order(
+def test_messages_acknowledged_while_both_sides_refuse_arrive_in_order(
     tmp_path: Path, kill: bool, back: str
 ) -> None:
     report = trial(tmp_path / "spool", seconds=1.5, rate=200, kill=kill, back=back)

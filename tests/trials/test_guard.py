@@ -37,7 +37,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 @pytest.mark.long
-def test_a_slowdown_that_was_put_in_is_found(copy: Path) -> None:
+def test_an_injected_slowdown_is_found(copy: Path) -> None:
     with (copy / "sbpair/pair/amqp/fast_path.py").open("a") as module:
         module.write(SLOWER)
 
@@ -47,11 +47,11 @@ def test_a_slowdown_that_was_put_in_is_found(copy: Path) -> None:
     assert len(engine.ratios) == guard.ROUNDS + guard.MORE_ROUNDS
 
 
-def test_the_same_sources_are_as_fast_as_each_other(copy: Path) -> None:
+def test_identical_sources_are_equally_fast(copy: Path) -> None:
     assert not [str(each) for each in compare(ROOT, copy, ["engine", "enqueue"]) if each.fell]
 
 
-def test_noise_is_no_fall_and_a_fall_is_seen_through_noise() -> None:
+def test_noise_is_no_slowdown_and_a_slowdown_is_found_in_noise() -> None:
     draw = random.Random(7)
     noise = [draw.uniform(0.4, 2.0) for _ in range(4)] + [draw.uniform(0.9, 1.1) for _ in range(7)]
 
@@ -59,7 +59,7 @@ def test_noise_is_no_fall_and_a_fall_is_seen_through_noise() -> None:
     assert Comparison("engine", tuple(each * 0.6 for each in noise)).fell
 
 
-def test_a_workload_that_fails_is_named_with_its_tree(copy: Path) -> None:
+def test_a_failing_workload_is_named_with_its_tree(copy: Path) -> None:
     with (copy / "sbpair/pair/amqp/fast_path.py").open("a") as module:
         module.write("\ndel Reader.transfer\n")
 
@@ -67,7 +67,7 @@ def test_a_workload_that_fails_is_named_with_its_tree(copy: Path) -> None:
         tree.seconds("engine")
 
 
-def test_a_revision_that_the_clone_lacks_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_revision_missing_in_the_clone_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(MissingReferenceError, match="no-such-revision"):
         sources_of("no-such-revision", tmp_path)
 
@@ -89,7 +89,7 @@ def test_the_ratios_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [each["name"] for each in stored["figures"]] == ["engine", "syphon"]
 
 
-def test_the_reference_is_the_newest_release_and_before_the_first_a_commit(
+def test_the_reference_is_the_newest_release_or_a_commit_before_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def git(*arguments: str) -> None:

@@ -10,7 +10,7 @@ MESSAGES = 1400  # a syphon lands fewer than 700 before it is killed: 400, and w
 
 
 @pytest.mark.spec("C-1", "C-2", "C-4", "G-1")
-async def test_a_syphon_that_is_killed_while_it_lands_loses_nothing_and_lands_each_once() -> None:
+async def test_a_syphon_killed_while_landing_loses_nothing_and_lands_each_message_once() -> None:
     report = await trial(messages=MESSAGES, kills=3, seed=1)
     assert report.is_right, report
     assert report.kills == 3

@@ -31,7 +31,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 GOOD = {f"good_{number}": "passed" for number in range(200)}
 
 
-def test_a_run_with_a_failure_that_is_not_listed_is_not_kept(
+def test_a_run_with_an_unlisted_failure_is_not_stored(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = kept(tmp_path / "run.jsonl", **GOOD, bad="failed")
@@ -40,14 +40,14 @@ def test_a_run_with_a_failure_that_is_not_listed_is_not_kept(
     assert not results.exists()
 
 
-def test_a_listed_failure_that_passes_is_told(tmp_path: Path) -> None:
+def test_a_listed_failure_that_passes_is_reported(tmp_path: Path) -> None:
     lines = kept(tmp_path / "run.jsonl", **GOOD).read_text().replace("failed", "passed")
     (tmp_path / "all.jsonl").write_text(lines)
     verdict, _ = record.merged([tmp_path / "all.jsonl"], is_paired=False)
     assert f"PASSED, but known.txt lists it: {LISTED}" in verdict.complaints()
 
 
-def test_what_failed_and_ran_again_counts_as_it_went_then_and_is_told(results: Path, tmp_path: Path) -> None:
+def test_a_rerun_failure_counts_by_its_second_result_and_is_reported(results: Path, tmp_path: Path) -> None:
     run = kept(tmp_path / "run.jsonl", **GOOD, starved="failed", left="skipped")
     again = kept(tmp_path / "again.jsonl", starved="passed")
     assert record.main(["plain", str(run), str(again)]) == 0
@@ -59,7 +59,7 @@ def test_what_failed_and_ran_again_counts_as_it_went_then_and_is_told(results: P
     assert "starved" not in results.read_text()
 
 
-def test_only_what_did_not_pass_may_run_again(tmp_path: Path) -> None:
+def test_only_failed_tests_may_be_rerun(tmp_path: Path) -> None:
     run, again = kept(tmp_path / "run.jsonl", **GOOD), kept(tmp_path / "again.jsonl", good_1="failed")
     with pytest.raises(ValueError, match=r"had passed: test_queues\.py::good_1"):
         record.merged([run, again], is_paired=False)

@@ -27,7 +27,7 @@ def _rare_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.spec("P-41", "R-20")
-def test_an_idle_backlog_costs_96_receives_a_day_since_its_link_is_not_taken_for_idle() -> None:
+def test_an_idle_backlog_costs_96_receives_a_day() -> None:
     async def story(world: Driven) -> None:
         async with world.running(world.syphon()):
             await asyncio.sleep(DAY - 60.0)
@@ -40,7 +40,7 @@ def test_an_idle_backlog_costs_96_receives_a_day_since_its_link_is_not_taken_for
 
 @pytest.mark.long
 @pytest.mark.spec("R-20")
-def test_after_a_month_of_detached_links_nothing_has_piled_up_and_a_parked_message_comes_home(
+def test_after_a_month_of_detached_links_nothing_has_leaked_and_a_parked_message_comes_home(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pump, "LINK_USED_EVERY", 10 * DAY)  # so that links are idle, and detached

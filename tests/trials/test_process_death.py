@@ -93,7 +93,7 @@ def is_parked(passing: Passing) -> bool:
 
 @pytest.mark.spec("F-1")
 @SKINS
-async def test_a_sender_that_dies_before_a_byte_of_its_message_leaves_leaves_nothing(
+async def test_a_sender_that_dies_before_a_byte_was_sent_stores_nothing(
     scene: Scene, is_asyncio: bool
 ) -> None:
     scene.die_sending(
@@ -104,7 +104,7 @@ async def test_a_sender_that_dies_before_a_byte_of_its_message_leaves_leaves_not
 
 @pytest.mark.spec("F-2", "G-7")
 @SKINS
-async def test_a_sender_that_dies_before_the_answer_has_been_delivered_once(
+async def test_a_message_whose_sender_dies_before_the_answer_is_delivered_once(
     scene: Scene, is_asyncio: bool
 ) -> None:
     scene.die_sending(scene.primary, is_answered, is_asyncio=is_asyncio)
@@ -113,7 +113,7 @@ async def test_a_sender_that_dies_before_the_answer_has_been_delivered_once(
 
 @pytest.mark.spec("F-3", "G-7")
 @SKINS
-async def test_a_sender_that_dies_with_the_answer_in_its_socket_has_been_delivered_once(
+async def test_a_message_whose_sender_dies_with_the_answer_unread_is_delivered_once(
     scene: Scene, is_asyncio: bool
 ) -> None:
     scene.die_sending(scene.primary, is_answered, is_asyncio=is_asyncio, knows=True)
@@ -136,7 +136,7 @@ async def test_a_sender_that_dies_between_its_failure_and_the_backlog_has_parked
 
 @pytest.mark.spec("F-5", "G-7")
 @SKINS
-async def test_a_sender_that_dies_before_a_backlog_answers_is_parked_and_comes_home_once(
+async def test_a_message_whose_sender_dies_before_the_backlog_answers_comes_home_once(
     scene: Scene, is_asyncio: bool
 ) -> None:
     with scene.pair.primary.fault("orders", RejectWith("amqp:internal-error")):
@@ -147,7 +147,7 @@ async def test_a_sender_that_dies_before_a_backlog_answers_is_parked_and_comes_h
 
 @pytest.mark.spec("F-6", "G-4", "G-5")
 @SKINS
-async def test_a_sender_that_dies_at_its_second_backlog_leaves_two_copies_of_one_id_at_most(
+async def test_a_sender_that_dies_at_its_second_backlog_leaves_at_most_two_copies(
     scene: Scene, is_asyncio: bool
 ) -> None:
     """The first backlog queue stores and its answer is lost; it dies of the answer of the second."""
@@ -191,7 +191,7 @@ async def test_a_syphon_that_dies_with_a_message_just_locked_repeats_nothing(sce
 
 
 @pytest.mark.spec("F-8")
-async def test_a_syphon_that_dies_before_a_restored_message_leaves_repeats_nothing(scene: Scene) -> None:
+async def test_a_syphon_that_dies_before_a_restored_message_is_sent_repeats_nothing(scene: Scene) -> None:
     found = await dies_draining(
         scene, scene.primary, lambda frame: frame.is_clients and frame.is_transfer("orders")
     )

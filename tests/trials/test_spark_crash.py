@@ -11,7 +11,7 @@ from tests.trials.spark_crash import try_point
 
 @pytest.mark.long
 @pytest.mark.spec("G-1")
-def test_a_job_that_is_killed_while_it_settles_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_job_killed_while_it_settles_loses_and_leaves_nothing(tmp_path: Path) -> None:
     told = try_point("mid-settle", tmp_path)
 
     assert told.was_killed
@@ -20,7 +20,7 @@ def test_a_job_that_is_killed_while_it_settles_loses_nothing_and_leaves_nothing(
 
 @pytest.mark.long
 @pytest.mark.spec("R-70")
-def test_a_batch_that_was_half_sent_and_runs_again_in_other_partitions_loses_nothing(tmp_path: Path) -> None:
+def test_a_half_sent_batch_rerun_in_other_partitions_loses_nothing(tmp_path: Path) -> None:
     """The entity drops duplicates: an id that another row had in the first run would lose this one."""
     told = try_point("mid-sink", tmp_path)
 

@@ -12,7 +12,7 @@ from tests.trials.spark_kills import PIPELINES, try_seed
 @pytest.mark.long
 @pytest.mark.spec("G-1", "R-70")
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_random_kills_and_other_cores_and_partitions_lose_nothing(pipeline: str, tmp_path: Path) -> None:
+def test_random_kills_with_changing_cores_and_partitions_lose_nothing(pipeline: str, tmp_path: Path) -> None:
     """DuckDB and the SDK count."""
     told = try_seed(pipeline, 3, tmp_path)
 

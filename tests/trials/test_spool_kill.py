@@ -31,7 +31,7 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.mark.spec("G-1", "G-3", "G-4", "G-5", "F-35")
-def test_kills_during_an_outage_of_both_and_during_the_replay_lose_nothing_and_keep_the_order(
+def test_kills_during_an_outage_of_both_sides_and_the_replay_lose_nothing_and_keep_order(
     broker: Broker, tmp_path: Path
 ) -> None:
     spool, ledger = tmp_path / "spool", Ledger()
@@ -71,13 +71,13 @@ def test_kills_during_an_outage_of_both_and_during_the_replay_lose_nothing_and_k
 
 
 @pytest.mark.spec("A-8", "G-1", "G-4")
-def test_kills_at_random_moments_of_a_client_that_accepts_first_lose_nothing_and_keep_the_order(
+def test_random_kills_of_an_accept_first_client_lose_nothing_and_keep_order(
     broker: Broker, tmp_path: Path
 ) -> None:
     found = spool_kills.trial(broker, tmp_path / "spool", kills=4, seed=2, say=lambda what: None)
     assert spool_kills.is_right(found), found
 
 
-def test_the_check_of_the_order_sees_a_late_message_and_forgives_a_second_copy() -> None:
+def test_the_order_check_finds_a_late_message_and_ignores_a_second_copy() -> None:
     assert out_of_order(["1:1", "2:1", "1:2", "1:1", "2:2"]) == []
     assert out_of_order(["1:1", "1:3", "1:2"]) == ["1:2"]

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 @pytest.mark.spec("G-7", "F-24")
 @pytest.mark.parametrize("hop", HOPS)
-def test_wherever_the_connection_is_cut_the_message_is_there_as_often_as_was_told(hop: str) -> None:
+def test_wherever_the_connection_is_cut_the_message_is_stored_as_often_as_reported(hop: str) -> None:
     outcomes = run([hop], 700)[hop]
     collect_forgotten("unclosed")
 
@@ -32,5 +32,5 @@ def test_wherever_the_connection_is_cut_the_message_is_there_as_often_as_was_tol
         (False, 2, False),
     ],
 )
-def test_the_sweep_can_tell_a_broken_promise(acknowledged: bool, copies: int, is_right: bool) -> None:
+def test_the_sweep_finds_a_broken_promise(acknowledged: bool, copies: int, is_right: bool) -> None:
     assert Outcome("in", 0, acknowledged, copies).is_right is is_right

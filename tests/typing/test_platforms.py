@@ -26,12 +26,12 @@ def checked(folder: Path, platform: str, *files: str) -> str:
 @pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
-def test_nothing_is_asked_of_a_system_that_it_does_not_have(tmp_path: Path, platform: str) -> None:
+def test_no_platform_specific_name_is_used_elsewhere(tmp_path: Path, platform: str) -> None:
     assert checked(tmp_path, platform, "sbpair").startswith("Success")
 
 
 @pytest.mark.timeout(LIMIT)
-def test_what_windows_lacks_would_be_found(tmp_path: Path) -> None:
+def test_a_name_missing_on_windows_would_be_found(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import os\n\nprint(os.statvfs('.'))\n")
     assert 'no attribute "statvfs"' in checked(tmp_path, "win32", str(program))

@@ -20,7 +20,7 @@ def _marked(module: str) -> object:
 
 
 @pytest.mark.parametrize("module", [_marked(module) for module in API.values()])
-def test_what_is_public_is_what_the_listing_says(module: str) -> None:
+def test_the_public_names_equal_the_listing(module: str) -> None:
     assert "\n".join(public.of_module(module)) == LISTED[module], (
         "the public API changed. If that is meant: `python -m tests.tools.public`, and for a name or parameter that is "
         "gone or has another meaning, what docs/reference/versions.md asks for"
@@ -57,11 +57,11 @@ class Shape:
         (lambda a, b=1, *, c: None, ["it(a, b=1, *, c)"]),
     ],
 )
-def test_a_name_is_listed_with_what_it_takes(value: object, lines: list[str]) -> None:
+def test_a_name_is_listed_with_its_parameters(value: object, lines: list[str]) -> None:
     assert list(public.of_object("it", value))[: len(lines)] == lines
 
 
-def test_the_members_of_a_class_are_listed_with_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_members_are_listed_with_their_class(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shape, "__module__", "sbpair.shapes")
     assert list(public.of_object("it", Shape))[1:] == [
         "    count: int",
@@ -70,7 +70,7 @@ def test_the_members_of_a_class_are_listed_with_theirs(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("now", "written"), [("a\nb\nc\n", "a\nb\nc\n"), ("a\nc\n", "a\nb\n")])
-def test_new_names_are_added_and_what_is_gone_stays_until_somebody_says_so(
+def test_new_names_are_added_and_removed_ones_stay_until_confirmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: str, written: str
 ) -> None:
     listing = tmp_path / "public.txt"

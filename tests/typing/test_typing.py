@@ -52,7 +52,7 @@ def test_typed_programs_pass_with_either_client(strictly: Callable[..., str], tm
     assert not strictly(*(HERE / name for name in PROGRAMS), *twins)
 
 
-def test_a_wrong_use_is_found(strictly: Callable[..., str], tmp_path: Path) -> None:
+def test_a_wrong_use_is_found_by_the_type_checker(strictly: Callable[..., str], tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
     wrong.write_text(
         "from sbpair import PairedServiceBusSender\n\n"

@@ -145,7 +145,7 @@ def command(
 def read_plan(path: Path | None) -> ProxyPlan:
     """Return the plan in a file; an empty one without a path. Raises ConfigurationError."""
     from sbpair.broker.testing.proxy_plan import ProxyPlan, read_proxy_plan
-    from sbpair.pair.auth.reference import read_text
+    from sbpair.pair.auth.connection_string import read_text
 
     if path is None:
         return ProxyPlan()

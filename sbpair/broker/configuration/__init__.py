@@ -6,6 +6,7 @@ from .emulator_file import read_emulator_file
 from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
 from .table import BadConfigurationError
 from .toml_file import read_namespaces
+from .written import write_emulator_file, write_toml
 
 __all__ = [
     "BadConfigurationError",
@@ -14,4 +15,6 @@ __all__ = [
     "TopicPlan",
     "read_emulator_file",
     "read_namespaces",
+    "write_emulator_file",
+    "write_toml",
 ]

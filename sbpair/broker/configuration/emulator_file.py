@@ -4,40 +4,52 @@
 
 Queues, topics and subscriptions have a ``Name`` and ``Properties``, with the names of the administration API. The
 Properties of a rule have a FilterType, Sql or Correlation, an SqlFilter or a CorrelationFilter, and optionally an
-Action.
+Action. The file is read as leniently as the vendor's reader reads it: with comments, commas before a closing bracket,
+and keys in any case.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-from ..entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+import jsonc
+
+from ..entities.descriptions import (
+    AnyDescription,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from ..entities.rules import Rule
-from ..entities.rules.rule import SYSTEM_FIELDS
 from ..errors import InvalidRuleError
 from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
-from .table import BadConfigurationError, Description, Table, named_filter, rule
+from .table import BadConfigurationError, Expression, Table, named_filter, rule
 
-Made = TypeVar("Made")
-_KINDS = (QueueDescription, TopicDescription, SubscriptionDescription)
-_SPELLING = {"properties": "Properties"} | {
-    name: "".join(part.title() for part in name.split("_"))
-    for name in (*(each.name for kind in _KINDS for each in fields(kind)), *SYSTEM_FIELDS)
-}
+Entity = TypeVar("Entity")
+_FILTERS = "Sql, Correlation, or nothing"
 
 
-def read_emulator_file(file: str, text: str) -> list[NamespacePlan]:
-    """Return the namespaces that the file defines. Raises BadConfigurationError."""
+def read_emulator_file(
+    file: str, text: str, warn: Callable[[str], None] | None = None
+) -> list[NamespacePlan]:
+    """Return the namespaces that the file defines.
+
+    ``warn`` is called for each key that is ignored; without it, such a key is an error. Raises BadConfigurationError.
+    """
     try:
-        values = json.loads(text, object_pairs_hook=_once)
+        values = jsonc.loads(text.removeprefix("\ufeff"), object_pairs_hook=_once, parse_constant=_refused)
+    except json.JSONDecodeError as error:  # its line is one of the text without comments
+        near = error.doc[error.pos :].strip()[:40]
+        where = f"at {near!r}" if near else "at the end"
+        raise BadConfigurationError(f"{file}: expected JSON: {error.msg} {where}") from None
     except (ValueError, RecursionError) as error:
         raise BadConfigurationError(f"{file}: expected JSON: {str(error) or 'nested too deeply'}") from None
     if not isinstance(values, dict):
         raise BadConfigurationError(f"{file}: expected a JSON object with UserConfig")
-    whole = Table(file, "", values, is_iso=True)
+    whole = Table(file, "", values, is_vendors=True, warn=warn)
     config = whole.table("UserConfig")
     whole.end()
     config.take("Logging")
@@ -50,10 +62,15 @@ def read_emulator_file(file: str, text: str) -> list[NamespacePlan]:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is given twice in one object")
-    return found
+    counted = Counter(key.casefold() for key, _ in pairs)
+    twice = next((key for key, _ in reversed(pairs) if counted[key.casefold()] > 1), None)
+    if twice is not None:
+        raise ValueError(f"the key {twice!r:.60} is given twice in one object")
+    return dict(pairs)
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _namespace(table: Table) -> NamespacePlan:
@@ -67,8 +84,8 @@ def _namespace(table: Table) -> NamespacePlan:
     return plan
 
 
-def _by_name(table: Table, key: str, read: Callable[[Table], tuple[str, Made]]) -> dict[str, Made]:
-    found: dict[str, Made] = {}
+def _by_name(table: Table, key: str, read: Callable[[Table], tuple[str, Entity]]) -> dict[str, Entity]:
+    found: dict[str, Entity] = {}
     for name, made in map(read, table.list_tables(key)):
         if name in found:
             raise table.wrong(key, f"each name once, not {name!r:.60} again")
@@ -82,9 +99,9 @@ def _queue(table: Table) -> tuple[str, QueueDescription]:
     return found
 
 
-def _read_description(table: Table, kind: type[Description]) -> Description:
+def _read_description(table: Table, kind: type[AnyDescription]) -> AnyDescription:
     properties = table.table("Properties")
-    found = properties.description(kind, _SPELLING)
+    found = properties.description(kind)
     properties.end()
     return found
 
@@ -105,21 +122,38 @@ def _subscription(table: Table) -> tuple[str, SubscriptionPlan]:
 
 def _rule(table: Table) -> Rule:
     name, properties = table.required_text("Name"), table.table("Properties")
-    kinds = "Sql, Correlation, or nothing"
-    kind = properties.text("FilterType", kinds)
-    if kind not in ("Sql", "Correlation", None):
-        raise properties.wrong("FilterType", f"{kinds}, not {kind!r:.60}")
-    sql, named = properties.table("SqlFilter"), properties.table("CorrelationFilter")
+    kind = properties.text("FilterType", _FILTERS)
+    filters = {each: properties.table(f"{each}Filter") for each in ("Sql", "Correlation")}
+    if kind is None:  # then the filter that is present decides
+        kind = next((each for each, found in filters.items() if found.values), "")
+    if kind and kind.title() not in filters:
+        raise properties.wrong("FilterType", f"{_FILTERS}, not {kind!r:.60}")
+    of_kind = filters.pop(kind.title(), None)
+    for each, other in filters.items():
+        if other.values:
+            properties.ignore(f"{each}Filter", f"no filter of another type than {kind}")
     action = properties.table("Action")
-    expression = sql.text("SqlExpression") if kind == "Sql" else None
-    if kind == "Sql" and not expression:
-        raise sql.wrong("SqlExpression", "an SQL expression")
-    found = rule(table, name, expression, action.text("SqlExpression"), None)
-    if kind == "Correlation":
+    expression = _expression(properties, of_kind) if of_kind is not None and kind.title() == "Sql" else None
+    changes = action.text("SqlExpression")
+    done = Expression(changes, action.plain_values("Parameters")) if changes else None
+    found = rule(table, name, expression, done)
+    if of_kind is not None and expression is None:
         try:
-            found = Rule(name, named_filter(named, _SPELLING), found.action)
+            found = Rule(name, named_filter(of_kind), found.action)
         except InvalidRuleError as error:
-            raise named.wrong("", f"a valid filter: {error}") from error
-    for each in (table, properties):
-        each.end()
+            raise of_kind.wrong("", f"a valid filter: {error}") from error
+    for read in (action, table, properties):
+        read.end()
     return found
+
+
+def _expression(properties: Table, sql: Table) -> Expression:
+    expression, beside = sql.text("SqlExpression"), properties.text("SqlExpression")
+    parameters = sql.plain_values("Parameters")
+    sql.end()
+    if beside:
+        done = "ignored" if expression else "read as SqlFilter.SqlExpression"
+        properties.ignore("SqlExpression", "no such key; did you mean SqlFilter.SqlExpression?", done)
+    if not (expression or beside):
+        raise sql.wrong("SqlExpression", "an SQL expression")
+    return Expression(expression or beside or "", parameters)

@@ -23,7 +23,7 @@ from ..auth import ROOT_POLICY_NAME, Right, SharedAccessPolicy
 from ..entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from ..entities.rules import Rule
 from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
-from .table import Table, rule
+from .table import Expression, Table, rule
 
 Resolve = Callable[[str, str], str]
 """Returns the value of ``env:NAME`` or ``file:PATH``; the second argument names the setting in errors.
@@ -103,10 +103,19 @@ def _subscription(table: Table) -> SubscriptionPlan:
 
 def _rule(name: str, table: Table) -> Rule:
     named = table.table("correlation") if "correlation" in table.values else None
-    sql = table.text("sql")
+    sql, action = (
+        _expression(table, *keys) for keys in (("sql", "parameters"), ("action", "action_parameters"))
+    )
     if sql is not None and named is not None:
         raise table.wrong("sql", "sql or correlation, not both")
-    found = rule(table, name, sql, table.text("action"), named)
+    found = rule(table, name, sql, action, named)
     table.take("correlation")
     table.end()
     return found
+
+
+def _expression(table: Table, key: str, parameters: str) -> Expression | None:
+    text = table.text(key)
+    if text is None or (key == "action" and not text):
+        return None
+    return Expression(text, table.plain_values(parameters))

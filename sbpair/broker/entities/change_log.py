@@ -43,7 +43,7 @@ class AcceptedId:
 
 @dataclass(slots=True)
 class Changes:
-    """Stale rows. Apply ``entities`` first and in order; ignore rows of queues that are deleted by then.
+    """Stale rows. Apply ``entities`` first and in order; ignore rows of queues that these delete.
 
     For each queue, by sequence number: ``added`` are new messages, ``changed`` those with another state,
     delivery count or properties, ``removed`` the numbers of removed messages. ``numbered`` are queues that

@@ -7,9 +7,25 @@ Durations are whole milliseconds; ``None`` means never, or the maximum.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar
+from typing import TypedDict, TypeVar
+
+from sbpair.pair.ground.entity_settings import (
+    DAY,
+    DELETE_WHEN_IDLE,
+    LARGEST_MEGABYTES,
+    LOCK_DURATION,
+    MINUTE,
+    PARTITIONING,
+    SECOND,
+    SETTINGS,
+    STATUSES,
+    TARGETS,
+    TIME_TO_LIVE,
+    EntitySetting,
+    ValueKind,
+)
 
 from ..errors import (
     FieldOutOfRangeError,
@@ -73,10 +89,10 @@ def check_rights(name: str, rights: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """An element of a client's description that is kept as text and given back, but not in force.
+    """An element of a client's description that is kept as text and returned, but has no effect.
 
-    ``name``: of a setting that came after a later element, so it was not read; "" for an unknown element.
-    ``after``: the last element that was read before it, "" at the start. ``markup``: the whole element.
+    ``name``: the setting, if the element came too late to be read; "" for an unknown element. ``after``: the last
+    element that was read before it, "" at the start. ``markup``: the whole element.
     """
 
     name: str
@@ -86,9 +102,9 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class KeptText:
-    """What the administration API gives back of a client's description beyond the values that are in force.
+    """Text of a client's description that the administration API returns besides the effective values.
 
-    ``texts``: of elements whose text says more than the broker uses, such as a time span with a fraction of a
+    ``texts``: of elements whose text is more precise than the broker's value, such as a time span with a fraction of a
     millisecond.
     """
 
@@ -101,22 +117,17 @@ class KeptText:
 
     @property
     def late(self) -> tuple[Leftover, ...]:
-        """The elements of the description that came too late to be read."""
+        """The elements that are ignored because they come after one that should follow them."""
         return tuple(each for each in self.leftovers if each.name)
 
 
-SECOND = 1_000
-MINUTE = 60 * SECOND
-DAY = 24 * 60 * MINUTE
 MAX_SPAN = 922_337_203_685_477
 """Milliseconds in the largest signed 64-bit tick count; stored as ``None``, as are larger values."""
 
-INT_MAX = 2**31 - 1
 MEGABYTE = 1024 * 1024
 USUAL_MESSAGE = 256  # kilobytes
 STANDARD_SIZES = (1024, 2048, 3072, 4096, 5120)  # megabytes
-PREMIUM_SIZES = (*STANDARD_SIZES, 10240, 20480, 40960, 81920)
-STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+PREMIUM_SIZES = (*STANDARD_SIZES, 10240, 20480, 40960, LARGEST_MEGABYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +182,7 @@ class QueueDescription:
             forward_to=canonical_target(self.forward_to),
             forward_dead_lettered_messages_to=canonical_target(self.forward_dead_lettered_messages_to),
         )
-        for name in _RANGES:
-            value = getattr(resolved, name)
-            if expected := range_of(name, value):
-                raise FieldOutOfRangeError(
-                    name, value, expected, _told(name, value, expected), _written(name, value)
-                )
+        check_ranges(resolved)
         check_access_rules(resolved.authorization_rules)
         if resolved.forward_to is not None and resolved.requires_session:
             raise ForwardingSessionsError
@@ -189,13 +195,13 @@ class QueueDescription:
 
         ``kind`` of entity, in the service's text.
         """
-        for name, title in _FIXED_AT_CREATION.items():
-            if getattr(self, name) != getattr(current, name):
+        for fixed in _FIXED_AT_CREATION:
+            if fixed.value_in(self) != fixed.value_in(current):
                 raise FixedAtCreationError(
-                    f"The value for the {title} property of an existing {kind} cannot be changed."
+                    f"Partitioning cannot be changed for {kind}. "
+                    if fixed is PARTITIONING
+                    else f"The value for the {fixed.element} property of an existing {kind} cannot be changed."
                 )
-        if self.enable_partitioning != current.enable_partitioning:
-            raise FixedAtCreationError(f"Partitioning cannot be changed for {kind}. ")
 
     @property
     def quota_in_bytes(self) -> int:
@@ -213,10 +219,7 @@ class QueueDescription:
         return min(self.max_message_size, MEGABYTE)
 
 
-_FIXED_AT_CREATION = {
-    "requires_session": "RequiresSession",
-    "requires_duplicate_detection": "RequiresDuplicateDetection",
-}
+_FIXED_AT_CREATION = tuple(each for each in SETTINGS.values() if each.is_fixed_at_creation)
 
 
 def canonical_target(name: str | None) -> str | None:
@@ -231,101 +234,97 @@ def _none_if_max(span: int | None) -> int | None:
     return None if span is None or span >= MAX_SPAN else span
 
 
-def _whole(low: int, high: int) -> Callable[[object], bool]:
-    return lambda value: type(value) is int and low <= value <= high
+def range_of(setting: EntitySetting, value: object) -> str | None:
+    """Return the range of a setting if ``value`` is outside of it, else None; of a span in milliseconds too."""
+    return None if _is_within(setting, value) else _expected(setting)
 
 
-def _whole_or_none(low: int, high: float = math.inf) -> Callable[[object], bool]:
-    return lambda value: value is None or (type(value) is int and low <= value <= high)
+def _is_within(setting: EntitySetting, value: object) -> bool:
+    if value is None:
+        return setting.is_optional
+    match setting.kind:
+        case ValueKind.FLAG:
+            return isinstance(value, bool)
+        case ValueKind.WHOLE | ValueKind.SPAN:
+            return type(value) is int and setting.low <= value <= setting.high
+        case ValueKind.WORD:
+            return value in STATUSES
+        case ValueKind.TEXT:
+            return isinstance(value, str) and len(value) <= setting.high
+        case ValueKind.TARGET:
+            return isinstance(value, str) and bool(path_of(value))
 
 
-def _flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _path_or_none(value: object) -> bool:
-    return value is None or (isinstance(value, str) and bool(path_of(value)))
-
-
-def _metadata(value: object) -> bool:
-    return value is None or (isinstance(value, str) and len(value) <= 1024)
-
-
-SPANS = frozenset(
-    (
-        "lock_duration",
-        "default_message_time_to_live",
-        "duplicate_detection_history_time_window",
-        "auto_delete_on_idle",
+def _expected(setting: EntitySetting) -> str:
+    """Return the range of a setting in words."""
+    words = (
+        setting.expected
+        or {
+            ValueKind.FLAG: "True or False",
+            ValueKind.WHOLE: f"a whole number from {setting.low} to {setting.high}",
+            ValueKind.WORD: f"one of {', '.join(STATUSES)}",
+            ValueKind.TEXT: f"text of at most {setting.high} characters",
+            ValueKind.TARGET: "the path of a queue or topic",
+        }[setting.kind]
     )
-)
-_RANGES: dict[str, tuple[Callable[[object], bool], str]] = {
-    "lock_duration": (
-        _whole(5 * SECOND, 5 * MINUTE),
-        "from 5 seconds (5000) to the allowed maximum of '5' minutes (300000)",
-    ),
-    "requires_duplicate_detection": (_flag, "True or False"),
-    "requires_session": (_flag, "True or False"),
-    "enable_partitioning": (_flag, "True or False"),
-    "max_size_in_megabytes": (_whole(1, PREMIUM_SIZES[-1]), f"a whole number from 1 to {PREMIUM_SIZES[-1]}"),
-    "default_message_time_to_live": (_whole_or_none(SECOND), "at least 1 second (1000), or None"),
-    "dead_lettering_on_message_expiration": (_flag, "True or False"),
-    "duplicate_detection_history_time_window": (_whole(20 * SECOND, 7 * DAY), "from 20 s to 7 days"),
-    "max_delivery_count": (_whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
-    "enable_batched_operations": (_flag, "True or False"),
-    "status": (STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
-    "auto_delete_on_idle": (_whole_or_none(5 * MINUTE), "at least 5 minutes (300000), or None"),
-    "forward_to": (_path_or_none, "the path of a queue or topic, or None"),
-    "forward_dead_lettered_messages_to": (_path_or_none, "the path of a queue or topic, or None"),
-    "user_metadata": (_metadata, "text of at most 1024 characters, or None"),
-    "enable_express": (_flag, "True or False"),
-    "max_message_size_in_kilobytes": (
-        _whole_or_none(1, 102_400),
-        "a whole number from 1 to 102400, or None",
-    ),
-}
+    return f"{words}, or None" if setting.is_optional and not setting.expected else words
+
+
+def settings_of(
+    kind: type[QueueDescription] | type[TopicDescription] | type[SubscriptionDescription],
+) -> list[EntitySetting]:
+    """Return the settings that a class of descriptions has, in its order.
+
+    Its authorization rules are none: they contain keys, so no file has them.
+    """
+    return [SETTINGS[each.name] for each in fields(kind) if each.name in SETTINGS]
+
+
+def check_ranges(described: QueueDescription | TopicDescription | SubscriptionDescription) -> None:
+    """Raise FieldOutOfRangeError for the first setting of a description that is out of range."""
+    for setting in settings_of(type(described)):
+        value = setting.value_in(described)
+        if expected := range_of(setting, value):
+            told = _told(setting, value, expected)
+            raise FieldOutOfRangeError(setting.name, value, expected, told, _written(setting, value))
 
 
 _LONGEST = "10675199.02:48:05.4775807"
-# those of the lock and of duplicate detection were seen, the others are inferred
-_TOLD = {
-    "lock_duration": "The value supplied must be between 00:00:05 and 00:05:00.",
-    "duplicate_detection_history_time_window": "The value supplied must be between 00:00:20 and 7.00:00:00.",
-    "default_message_time_to_live": f"The value supplied must be between 00:00:01 and {_LONGEST}.",
-    "auto_delete_on_idle": f"The value supplied must be between 00:05:00 and {_LONGEST}.",
-    "user_metadata": "The value supplied must have at most 1024 characters.",
-    "forward_to": "The value supplied must be the path of a queue or topic.",
-    "forward_dead_lettered_messages_to": "The value supplied must be the path of a queue or topic.",
-}
 _LOCK_TOO_LONG = (
     "The supplied lock time exceeds the allowed maximum of '5' minutes. "
     "To know more visit https://aka.ms/sbResourceMgrExceptions. "
 )
 
 
-def _told(name: str, value: object, expected: str) -> str:
-    """Return the words of the administration API about a field that is out of range."""
-    if name == "lock_duration" and (value is None or (type(value) is int and value > 5 * MINUTE)):
+def _told(setting: EntitySetting, value: object, expected: str) -> str:
+    """Return the words of the administration API about a setting that is out of range.
+
+    Those of the lock and of duplicate detection were seen, the others are inferred.
+    """
+    if setting is LOCK_DURATION and (value is None or (type(value) is int and value > setting.high)):
         return _LOCK_TOO_LONG
-    return _TOLD.get(name) or f"The value supplied must be {expected}."
+    match setting.kind:
+        case ValueKind.SPAN:
+            last = None if setting.high == math.inf else int(setting.high)
+            return f"The value supplied must be between {_written(setting, setting.low)} and {_written(setting, last)}."
+        case ValueKind.TEXT:
+            return f"The value supplied must have at most {setting.high} characters."
+        case ValueKind.TARGET:
+            return "The value supplied must be the path of a queue or topic."
+        case _:
+            return f"The value supplied must be {expected}."
 
 
-def _written(name: str, value: object) -> str:
+def _written(setting: EntitySetting, value: object) -> str:
     """Return a value as the administration API writes it in errors: a time span as 25.00:00:00."""
-    if name in SPANS and value is None:
+    if setting.kind is ValueKind.SPAN and value is None:
         return _LONGEST
-    if name not in SPANS or type(value) is not int:
+    if setting.kind is not ValueKind.SPAN or type(value) is not int:
         return str(value)
     seconds, part = divmod(value, SECOND)
     days, rest = divmod(seconds, DAY // SECOND)
     clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}" + (f".{part:03}" if part else "")
     return f"{days}.{clock}" if days else clock
-
-
-def range_of(name: str, value: object) -> str | None:
-    """Return the range of a field if ``value`` is outside of it, else None; of a span in milliseconds too."""
-    holds, expected = _RANGES.get(name, (None, ""))
-    return expected if holds is not None and not holds(value) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,10 +360,10 @@ class TopicDescription:
         """
         if self.filtering_messages_before_publishing:
             raise NotSupportedError("filtering_messages_before_publishing")
-        for name in ("support_ordering", "enable_subscription_partitioning"):
-            _check_flag(name, getattr(self, name))
         checked = self.as_queue().normalize()
-        return replace(self, **{name: getattr(checked, name) for name in _SPANS})
+        resolved = replace(self, **{name: getattr(checked, name) for name in _SPANS})
+        check_ranges(resolved)
+        return resolved
 
     def as_queue(self) -> QueueDescription:
         """Return the topic's own queue settings, for scheduled messages and duplicate detection."""
@@ -396,10 +395,10 @@ class SubscriptionDescription:
 
         Raises InvalidDescriptionError when a field is out of range.
         """
-        name = "dead_lettering_on_filter_evaluation_exceptions"
-        _check_flag(name, self.dead_lettering_on_filter_evaluation_exceptions)
         checked = _queue_description(self, _SUBSCRIPTION_FIELDS).normalize()
-        return replace(self, **{name: getattr(checked, name) for name in (*_SPANS, *TARGETS)})
+        resolved = replace(self, **{name: getattr(checked, name) for name in (*_SPANS, *_TARGETS)})
+        check_ranges(resolved)
+        return resolved
 
     def under(self, topic: TopicDescription) -> QueueDescription:
         """Return the description in effect for a subscription of ``topic``."""
@@ -416,8 +415,10 @@ class SubscriptionDescription:
 Description = TypeVar("Description", QueueDescription, TopicDescription)
 """A description of a queue or of a topic."""
 
-TARGETS = ("forward_to", "forward_dead_lettered_messages_to")
-_SPANS = ("default_message_time_to_live", "auto_delete_on_idle")
+AnyDescription = TypeVar("AnyDescription", QueueDescription, TopicDescription, SubscriptionDescription)
+
+_TARGETS = tuple(each.name for each in TARGETS)
+_SPANS = (TIME_TO_LIVE.name, DELETE_WHEN_IDLE.name)
 _QUEUE_FIELDS = {field.name for field in fields(QueueDescription)}
 _TOPIC_FIELDS = tuple(field.name for field in fields(TopicDescription) if field.name in _QUEUE_FIELDS)
 _SUBSCRIPTION_FIELDS = tuple(
@@ -431,6 +432,49 @@ def _queue_description(
     return QueueDescription(**{name: getattr(requested, name) for name in names})
 
 
-def _check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise InvalidDescriptionError(f"{name} is {value!r}: True or False.")
+# -- the same fields as keywords, for type checkers
+
+
+class _FieldsOfAll(TypedDict, total=False):
+    default_message_time_to_live: int | None
+    enable_batched_operations: bool
+    status: str
+    user_metadata: str | None
+    auto_delete_on_idle: int | None
+
+
+class _FieldsOfStoring(_FieldsOfAll, total=False):
+    max_size_in_megabytes: int
+    max_message_size_in_kilobytes: int | None
+    requires_duplicate_detection: bool
+    duplicate_detection_history_time_window: int
+    enable_partitioning: bool
+    enable_express: bool
+    authorization_rules: tuple[AccessRule, ...]
+
+
+class _FieldsOfReceivedFrom(_FieldsOfAll, total=False):
+    lock_duration: int
+    max_delivery_count: int
+    requires_session: bool
+    dead_lettering_on_message_expiration: bool
+    forward_to: str | None
+    forward_dead_lettered_messages_to: str | None
+
+
+class QueueFields(_FieldsOfStoring, _FieldsOfReceivedFrom, total=False):
+    """The fields of a QueueDescription."""
+
+
+class TopicFields(_FieldsOfStoring, total=False):
+    """The fields of a TopicDescription."""
+
+    support_ordering: bool
+    filtering_messages_before_publishing: bool
+    enable_subscription_partitioning: bool
+
+
+class SubscriptionFields(_FieldsOfReceivedFrom, total=False):
+    """The fields of a SubscriptionDescription."""
+
+    dead_lettering_on_filter_evaluation_exceptions: bool

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sbpair.pair.ground.entity_settings import TARGETS
+
 from ..errors import (
     EntityAlreadyExistsError,
     EntityNotFoundError,
     InvalidDescriptionError,
     TargetNotFoundError,
 )
-from .descriptions import TARGETS, AccessRule, QueueDescription, SubscriptionDescription
+from .descriptions import AccessRule, QueueDescription, SubscriptionDescription
 from .paths import MAX_PATH, fold, path_of
 from .queue import Queue
 from .queue_partition import QueuePartition
@@ -127,16 +129,16 @@ class Directory:
 
         Raises TargetNotFoundError, and InvalidDescriptionError for a subscription.
         """
-        for field in TARGETS:
-            name = getattr(requested, field)
-            if name is None or (current is not None and getattr(current, field) == name):
+        for setting in TARGETS:
+            name: str | None = getattr(requested, setting.name)
+            if name is None or (current is not None and getattr(current, setting.name) == name):
                 continue
             target = self._entities.get(path_of(name).casefold())
             if target is None:
-                raise TargetNotFoundError(path_of(name), path, field)
+                raise TargetNotFoundError(path_of(name), path, setting.name)
             if isinstance(target, Subscription):
                 raise InvalidDescriptionError(
-                    f"{field} names the subscription '{target.path}': name its topic."
+                    f"{setting.name} names the subscription '{target.path}': name its topic."
                 )
 
     def _in_order(self) -> list[str]:

@@ -180,8 +180,8 @@ class LockedStore(MessageStore):
     def complete_all(self, tokens: Sequence[LockToken | None], now: Instant) -> bool:
         """Complete all of the messages, or none.
 
-        Return False with nothing done when one of the locks has ended, when a token is missing, and on a queue with
-        sessions: complete them one by one then.
+        Return False, and do nothing, if one of the locks has ended, if a token is missing, or on a queue with sessions.
+        The caller must then complete them one by one.
         """
         if self.sessions is not None:
             return False
@@ -318,9 +318,9 @@ class LockedStore(MessageStore):
             self._offer_again(message, now)
 
     def _count_delivery(self, message: StoredMessage, now: Instant) -> bool:
-        """Count a delivery, or in a dead-letter queue none.
+        """Count a delivery, except in a dead-letter queue.
 
-        Return True if it was one too many: the message is dead-lettered.
+        Return True if the maximum is exceeded and the message was dead-lettered.
         """
         message.delivery_count += self.dead_letter_queue is not None
         if self._change_log is not None:

@@ -99,6 +99,10 @@ class MessageStore:
         parts = (self.dead_letter_queue, self.transfer_dead_letter_queue)
         return [part for part in parts if part is not None]
 
+    def freed(self) -> None:
+        """Report that messages have been removed."""
+        raise NotImplementedError
+
     def notify(self, lock: SessionLock | None = None) -> None:
         """Report a deliverable message to the receivers of the queue, or to the holder of ``lock``."""
         raise NotImplementedError
@@ -354,6 +358,7 @@ class MessageStore:
         if self._audit is not None:
             self._audit.removed(self.path, message, how, reason)
         self.size -= message.size
+        self.freed()
         if message.is_deferred:
             self._deferred -= 1
         message.state = GONE
@@ -378,6 +383,7 @@ class MessageStore:
             if message.expires_at is not None:
                 self._expiries.drop(message.sequence_number)
         self.size -= freed
+        self.freed()
 
     def record_deleted(self, audit: AuditRecorder) -> None:
         """Record that every message was deleted with the entity."""

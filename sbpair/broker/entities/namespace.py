@@ -19,6 +19,7 @@ from .descriptions import (
     TopicDescription,
 )
 from .directory import Directory, is_queue
+from .forwarding import OF_TARGET
 from .partition import Health, Layout
 from .paths import validated_name, validated_path
 from .queue import Queue, new_queue
@@ -98,13 +99,13 @@ class Namespace:
 
     @property
     def messaging_units(self) -> int | None:
-        """The messaging units of a Premium namespace, one for each partition, as far as it has any; else None."""
+        """The messaging units of a Premium namespace, one for each partition; None for another tier."""
         return len(self.layout.stores) if self.layout.is_premium else 1 if self.tier is Tier.PREMIUM else None
 
     def transfer(self, messages: Sequence[StoredMessage], via: Queue, to: str, now: Instant) -> None:
         """Transfer messages sent via ``via`` to the entity at ``to``.
 
-        If that refuses them, they go to the transfer dead-letter queue of ``via``.
+        If the destination refuses them, they go to the transfer dead-letter queue of ``via``.
         """
         try:
             self.queue(to).enqueue_all(messages, now)
@@ -349,13 +350,14 @@ class Namespace:
             partition.imposed_status = status
         for partition in partitions:
             partition.set_description(partition.description, now)  # notifies receivers
+        self._wake(path)
 
     def let_front_ends_cache(self, cache: bool) -> None:
         """Set whether each connection's front end caches messages of partitioned entities."""
         self._context.front_ends_cache = cache
 
     def impose_front_end_cache(self, is_on: bool) -> None:
-        """Begin or end a fault by which front ends cache, whatever was set."""
+        """Begin or end a fault by which front ends cache, regardless of the setting."""
         self._context.is_cache_imposed = is_on
 
     # -- operations, timers and notifications
@@ -393,10 +395,17 @@ class Namespace:
             obstacle = source.forwarding.run(self.queue, now) if self.holds(source) else None
             if obstacle is not None:
                 forwards.pop(source, None)  # else it would be retried at once
+            if obstacle is not None and not isinstance(obstacle, OF_TARGET):
                 self._blocked_forwards[source] = None
             if isinstance(obstacle, ReroutingError):
                 self.call_at(obstacle.at, self._retry_forwarding)
         return False
+
+    def _wake(self, target: str) -> None:
+        """Resume forwarding of the messages that wait for the entity at the path ``target``."""
+        for source in self._context.awaited.pop(target.casefold(), ()):
+            source.forwarding.target_changed()
+            self._context.forwards[source] = None
 
     def _retry_forwarding(self, now: Instant) -> None:
         """Retry messages that could not be forwarded."""
@@ -475,19 +484,22 @@ class Namespace:
         return made
 
     def keep(self, entity: Queue, kept: KeptText) -> None:
-        """Keep with an entity what a client sent beyond its description."""
+        """Store with an entity the parts of a client's request that its description does not contain."""
         if entity.kept != kept:
             entity.kept = kept
             self._described(entity)
 
     def _described(self, entity: Queue) -> None:
         self._timers.described(entity)
+        self._wake(entity.path)
         if self.change_log is not None:
             self.change_log.entity_described(entity)
 
     def _description_changed(self, entity: Queue, before: QueueDescription, now: Instant) -> None:
         self._described(entity)
-        if replace(entity.description, status=before.status) != before:  # a status detaches only what it bars
+        if (
+            replace(entity.description, status=before.status) != before
+        ):  # a status detaches only the links that it bars
             self._context.updated[entity] = None
         if self.updates_take_locks and entity.description != before:
             for partition in entity.all_partitions():

@@ -48,9 +48,9 @@ class Health(Enum):
 
 
 class Partition:
-    """The place of partition ``index``, from 0, of an entity; ``store`` is the namespace's store that it depends on.
+    """The partition ``index``, from 0, of an entity; ``store`` is the namespace's store that it depends on.
 
-    The stores themselves are places whose ``store`` is None.
+    A store itself is represented in the same way, with ``store`` None.
     """
 
     __slots__ = ("_known_from", "_own", "health", "index", "store")

@@ -33,7 +33,7 @@ _ASCII_FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def fold(path: str) -> str:
-    """The path without regard to the case of its ASCII letters, as entities are told apart."""
+    """Return the path with ASCII letters in lower case, by which entities are compared."""
     return path.lower() if path.isascii() else path.translate(_ASCII_FOLD)
 
 
@@ -48,9 +48,9 @@ def path_of(text: str) -> str:
 
 
 def without_alias(path: str) -> str:
-    """Return the path of a subscription's dead letters for the one that SDKs of generation 1 use, any other as it is.
+    """Return the path of a subscription's dead letters in its usual form; any other path is returned unchanged.
 
-    They write ``news/Subscriptions/all/$DeadLetterQueue/Subscriptions/all``.
+    SDKs of generation 1 write ``news/Subscriptions/all/$DeadLetterQueue/Subscriptions/all``.
     """
     if "$" not in path or (alias := _OLD_ALIAS.fullmatch(path)) is None:
         return path

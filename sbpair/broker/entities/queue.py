@@ -4,16 +4,15 @@
     enqueue --------------------------------+---> partition 1 ---+--------------------------> receive
                     no key -> next in turn   '--> partition 2 ---'
 
-A queue that is not partitioned has one partition, ``only``, and what is said below of keys and turns does not
-concern it. The lock tokens of a partitioned queue begin with the index of their partition, and the top 16 bits of
-its sequence numbers contain it, so tokens and numbers identify their partition without a lookup table. A
-receive asks only the partitions that have reported a message. A partition that is down is skipped; its
-messages wait.
+A queue that is not partitioned has one partition, ``only``, and the following about keys and turns does not apply to
+it. The lock tokens of a partitioned queue begin with the index of their partition, and the top 16 bits of its sequence
+numbers contain it, so tokens and numbers identify their partition without a lookup table. A receive asks only the
+partitions that have reported a message. A partition that is down is skipped; its messages wait.
 
-A front end of the service may cache messages of a partitioned entity for one connection: each
-partition locks its next message, the first one found is delivered, and the others stay locked in the cache
-for the next receives. If the connection closes or does not receive in time, these locks expire, which counts
-as a failed delivery as for any other lock.
+A front end of the service may cache messages of a partitioned entity for one connection: each partition locks its next
+message, the first one found is delivered, and the others stay locked in the cache for the next receives. If the
+connection closes or does not receive in time, these locks expire, which counts as a failed delivery as for any other
+lock.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ def new_queue(
 class Queue:
     """A queue, or the dead-letter queue of ``parent``; topics and subscriptions are queues too.
 
-    ``description`` is the one in effect, as clients see it, ``kept`` what the administration API gives back besides.
-    A partitioned queue also raises PartitionUnavailableError,
-    ServerBusyError and, on a send without a key, ReroutingError.
+    ``description`` is the one in effect, as clients see it; ``kept`` is text that the administration API returns
+    besides. A partitioned queue also raises PartitionUnavailableError, ServerBusyError and, on a send without a key,
+    ReroutingError.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class Queue:
         )
 
     def _combine(self, sub_queues: Sequence[QueuePartition | None]) -> Queue | None:
-        """Return the dead-letter queue over those of the partitions, or None if they have none."""
+        """Return the dead-letter queue that combines those of the partitions, or None if they have none."""
         found = [each for each in sub_queues if each is not None]
         if not found:
             return None
@@ -234,9 +233,9 @@ class Queue:
         return messages
 
     def source_for(self, front_end: Hashable) -> MessageSource:
-        """Return what a receiver on the connection ``front_end`` takes its messages from.
+        """Return the source from which a receiver on the connection ``front_end`` takes its messages.
 
-        That is the only partition, the queue itself or, when front ends cache messages, a cache.
+        It is the only partition, the queue itself or, when front ends cache messages, a cache.
         """
         if self.only is not None:
             return self.only
@@ -442,6 +441,11 @@ class Queue:
         return self.parent or self
 
     @property
+    def counted_at(self) -> str:
+        """The path of the entity against whose size limit its messages count."""
+        return self.path if self.parent is None else self.parent.counted_at
+
+    @property
     def created_at(self) -> Instant:
         """When the entity was created."""
         return self.partitions[0].created_at
@@ -566,4 +570,4 @@ class FrontEnd:
 
 
 MessageSource: TypeAlias = Queue | QueuePartition | FrontEnd
-"""What a receiver takes its messages from."""
+"""The source from which a receiver takes its messages."""

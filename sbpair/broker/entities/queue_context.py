@@ -72,13 +72,13 @@ class OperationCounters:
 class QueueContext:
     """The namespace as seen by one of its partitions.
 
-    ``ready`` collects queues and session locks with something to deliver or to report; ``rescheduled``
-    partitions whose next timer may have changed; ``updated`` queues whose description was changed by an update;
-    ``forwards`` partitions with messages to forward, in order. ``partition`` is the place of the partition. ``codec``
-    reads messages for rules. ``change_log`` records changes for a store, None for a namespace in memory.
-    ``audit`` records what happens to each message, None without an audit. ``work`` counts processed messages,
-    so that bulk work can be sliced. For ``front_ends_cache`` see :class:`FrontEnd`, for
-    ``legacy_forward_tdlq`` :class:`Namespace`.
+    ``ready`` collects queues and session locks with something to deliver or to report; ``rescheduled`` partitions whose
+    next timer may have changed; ``updated`` queues whose description was changed by an update; ``forwards`` partitions
+    with messages to forward, in order; ``awaited`` the partitions whose dead letters wait for a target, by its path in
+    lower case. ``partition`` is the place of the partition. ``codec`` reads messages for rules. ``change_log`` records
+    changes for a store, None for a namespace in memory. ``audit`` records what happens to each message, None without an
+    audit. ``work`` counts processed messages, so that bulk work can be sliced. For ``front_ends_cache`` see
+    :class:`FrontEnd`, for ``legacy_forward_tdlq`` :class:`Namespace`.
     """
 
     new_token: Callable[[], LockToken]
@@ -90,6 +90,7 @@ class QueueContext:
     )  # not a set: the order must be reproducible
     updated: dict[Queue, None] = field(default_factory=dict)
     forwards: dict[QueuePartition, None] = field(default_factory=dict)
+    awaited: dict[str, dict[QueuePartition, None]] = field(default_factory=dict)
     partition: Partition = WHOLE
     front_ends: WeakKeyDictionary[Hashable, dict[Queue, FrontEnd]] = field(default_factory=WeakKeyDictionary)
     front_ends_cache: bool = False

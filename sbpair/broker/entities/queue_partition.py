@@ -87,6 +87,7 @@ class QueuePartition(LockedStore):
         self._ready = context.ready
         self._rescheduled = context.rescheduled
         self._forwards = context.forwards
+        self._awaited = context.awaited
         self.forwarding = Forwarding(self, to_transfer_dlq=context.legacy_forward_tdlq)
         self._schedule = Deadlines[int]()
         self._duplicates: DuplicateIndex | None = None
@@ -107,7 +108,7 @@ class QueuePartition(LockedStore):
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
         """Store all of the messages, or none.
 
-        Return their sequence numbers, for a duplicate that of the original.
+        Return their sequence numbers; a duplicate gets that of the original.
 
         Raises as :meth:`check_acceptable`.
         """
@@ -519,6 +520,20 @@ class QueuePartition(LockedStore):
         if self.forwarding.target is not None:
             self._forwards[self] = None
 
+    @property
+    def held(self) -> int:
+        """The number of its messages, in any state."""
+        return len(self._messages)
+
+    def await_target(self, path: str) -> None:
+        """Forward again when the entity at ``path`` changes or gets room."""
+        self._awaited.setdefault(path.casefold(), {})[self] = None
+
+    def freed(self) -> None:
+        """Wake up the senders and forwarders that wait for room in the entity."""
+        if self._awaited:
+            self._forwards.update(self._awaited.pop(self.owner.counted_at.casefold(), {}))
+
     # -- restoring from a store
 
     def restore(self, message: StoredMessage) -> None:
@@ -557,7 +572,7 @@ class QueuePartition(LockedStore):
 
 
 def _are_plain(messages: Sequence[StoredMessage]) -> bool:
-    """Whether no message is a ping, scheduled, forwarded, or has a time to live or a reserved number of its own."""
+    """Whether no message is a ping, scheduled or forwarded, or has its own time to live or reserved number."""
     for message in messages:
         if (
             message.time_to_live is not None

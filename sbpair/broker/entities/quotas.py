@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
+from sbpair.pair.ground.entity_settings import DAY, LARGEST_KILOBYTES, MESSAGE_SIZE, SECOND, SETTINGS, SIZE
+
 from ..errors import AdministrationBusyError, InvalidDescriptionError, ServerBusyError, TooManyEntitiesError
 from .descriptions import (
-    DAY,
     MAX_SPAN,
     PREMIUM_SIZES,
     STANDARD_SIZES,
@@ -28,14 +29,9 @@ from .stored_message import Instant
 from .topic import Subscription, Topic
 
 MAX_SPAN_ON_BASIC = 14 * DAY  # milliseconds, default and maximum
-MAX_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE = 102_400, 1024  # kilobytes, over AMQP
+MAX_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE = LARGEST_KILOBYTES, 1024  # kilobytes, over AMQP
 
-_NOT_ON_BASIC = (
-    "requires_session",
-    "requires_duplicate_detection",
-    "forward_to",
-    "forward_dead_lettered_messages_to",
-)
+_NOT_ON_BASIC = tuple(each for each in SETTINGS.values() if not each.is_on_basic)
 
 
 class Tier(Enum):
@@ -76,22 +72,19 @@ class Tier(Enum):
         return self._resolve_on_basic(requested) if self is Tier.BASIC else requested
 
     def _check_sizes(self, requested: QueueDescription | TopicDescription) -> None:
-        for field, limit in (
-            ("max_size_in_megabytes", self.sizes[-1]),
-            ("max_message_size_in_kilobytes", self.largest_message),
-        ):
-            size = getattr(requested, field)
+        for setting, limit in ((SIZE, self.sizes[-1]), (MESSAGE_SIZE, self.largest_message)):
+            size = setting.value_in(requested)
             if isinstance(size, int) and size > limit:
                 raise InvalidDescriptionError(
-                    f"{field} is {size}: at most {limit} in a namespace of the {self.value} tier."
+                    f"{setting.name} is {size}: at most {limit} in a namespace of the {self.value} tier."
                 )
 
     def _resolve_on_basic(self, requested: Description) -> Description:
         if isinstance(requested, TopicDescription):
             raise InvalidDescriptionError("Topics are not allowed in a namespace of the Basic tier.")
-        for field in _NOT_ON_BASIC:
-            if getattr(requested, field):
-                raise InvalidDescriptionError(f"{field} is not allowed in a namespace of the Basic tier.")
+        for each in _NOT_ON_BASIC:
+            if each.value_in(requested):
+                raise InvalidDescriptionError(f"{each.name} is not allowed in a namespace of the Basic tier.")
         span = requested.default_message_time_to_live
         if span is None or (isinstance(span, int) and span >= MAX_SPAN):
             return replace(requested, default_message_time_to_live=MAX_SPAN_ON_BASIC)
@@ -138,11 +131,10 @@ class EntityLimits:
 
 
 MESSAGE_COST, ADMINISTRATION_COST = 1, 10
-SECOND = 1_000  # milliseconds
 
 
 class Credits:
-    """The throttling credits of one namespace, ``per_second`` of them; None for no limit.
+    """The throttling credits of one namespace; ``per_second`` is how many there are, None for no limit.
 
     Raises InvalidDescriptionError when ``per_second`` is below 1.
     """

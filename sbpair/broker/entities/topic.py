@@ -232,6 +232,11 @@ class Subscription(Queue):
         raise NotAllowedError(self.send_refusal)
 
     @property
+    def counted_at(self) -> str:
+        """The path of the topic, whose size limit holds for all of its subscriptions."""
+        return self.topic.path
+
+    @property
     def send_refusal(self) -> str:
         """The error text for an attempt to send to the subscription."""
         return f"A message cannot be sent to the subscription '{self.path}': send it to '{self.topic.path}'."

@@ -1,9 +1,9 @@
 """Fault effects: small named dataclasses, each with its settings.
 
 An effect either changes single operations or, as a *standing* effect, holds for as long as its rule does.
-``applies_to``: the operations that it can change. ``name``: its name in plans and over HTTP. ``happens``: the operation
-is carried out nevertheless. ``answers``: the client gets an answer, possibly a different one. An effect without
-settings is a plain class, because generating a dataclass takes time at every start.
+``applies_to``: the operations that it can change. ``name``: its name in plans and over HTTP. ``happens``: whether the
+operation is carried out nevertheless. ``answers``: whether the client gets an answer, possibly a different one. An
+effect without settings is a plain class, because generating a dataclass takes time at every start.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Withhold(Effect):
 
 
 class Lose(Effect):
-    """Neither carry the operation out nor answer: a request lost on the way."""
+    """Neither perform the operation nor answer, as if the request was lost."""
 
     __slots__ = ()
     name: ClassVar[str] = "lose"
@@ -117,7 +117,7 @@ class RefusingEffect(Effect):
 
 
 class RejectWith(RefusingEffect):
-    """Refuse with any condition: ``rejected`` for what is sent or settled, a detach for an attach."""
+    """Refuse with any condition: ``rejected`` for transfers and settlements, a detach for an attach."""
 
     __slots__ = ()
     name: ClassVar[str] = "reject"
@@ -221,7 +221,7 @@ class SilenceLink(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LoseLock(Effect):
-    """Deliver the message, and end its lock, or that of its session, after ``seconds``, ahead of its expiry."""
+    """Deliver the message, and end its lock (or its session's) after ``seconds``, before the lock would expire."""
 
     name: ClassVar[str] = "lose-lock"
     applies_to: ClassVar[frozenset[Operation]] = frozenset({Operation.RECEIVE})
@@ -283,7 +283,7 @@ class Disabled(StandingEffect):
 
 
 class FrontEndCache(StandingEffect):
-    """Front ends cache messages of partitioned entities: those of other partitions stay locked for one connection."""
+    """Front ends cache messages of partitioned entities: for a connection, messages of other partitions stay locked."""
 
     __slots__ = ()
     name: ClassVar[str] = "front-end-cache"

@@ -20,7 +20,7 @@ from .rule import FaultRule
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``what`` goes wrong, what a client ``sees``, and how a ``paired`` client handles it."""
+    """The fault of a scenario (``what``), what a client ``sees``, and how a ``paired`` client handles it."""
 
     name: str
     what: str

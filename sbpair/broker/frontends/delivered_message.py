@@ -58,7 +58,7 @@ _TOKEN = map_section(Section.DELIVERY_ANNOTATIONS, _TOKEN_KEY + bytes(16), 2)[:-
 _NO_TOKEN = encode_map_section(Section.DELIVERY_ANNOTATIONS, {})
 _DELIVERY = _NO_TOKEN[:3]
 _GUID = struct.Struct("<IHH8s").unpack  # a lock token, in .NET's byte order
-_USUAL_LOCKED = _ENQUEUE_SEQUENCE + bytes(8) + _LOCKED_UNTIL  # of a message that is where it was sent
+_USUAL_LOCKED = _ENQUEUE_SEQUENCE + bytes(8) + _LOCKED_UNTIL  # of a message that was not forwarded
 _USUAL_SIZE = 4 + len(_ENQUEUED) + len(_SEQUENCE) + len(_USUAL_LOCKED) + 3 * 8
 _USUAL_ENQUEUED = _MAP_HEAD(_WIDE_MAP, _USUAL_SIZE, 8) + _ENQUEUED
 _USUAL = struct.Struct(
@@ -76,7 +76,8 @@ def encode_delivered(message: StoredMessage, queue: Queue) -> bytes:
     It carries exactly the annotations that the service writes: the lock token, or empty delivery
     annotations without one; the state only of a message that is deferred or was scheduled; the original sequence
     number (``x-opt-enqueue-sequence-number``). Of a message that was not forwarded, copied or scheduled it is 0, and
-    absent beside a partition key: so the SDK's own tests count the annotations of one, and no recording says otherwise.
+    absent where the sender gave annotations, such as a partition key: so the SDKs' own tests count the annotations of
+    one, and no recording says otherwise.
     """
     return _encode_delivered(message, queue, isinstance(queue.top, Subscription))
 
@@ -109,9 +110,8 @@ def _encode_delivered(message: StoredMessage, queue: Queue, is_copy: bool) -> by
         return (
             head + _usual_annotations(token, message.enqueued_at, number, message.locked_until) + message.bare
         )
-    first = (
-        message.enqueued_sequence_number if has_first_number else 0 if message.partition_key is None else None
-    )
+    is_bare = message.partition_key is None and not message.annotations
+    first = message.enqueued_sequence_number if has_first_number else 0 if is_bare else None
     own = _own(message, token is not None, first, _delivered_state(message))
     return _encode(
         message, shown_time_to_live(message, queue), _NO_TOKEN if token is None else _with_token(token), own
@@ -119,7 +119,7 @@ def _encode_delivered(message: StoredMessage, queue: Queue, is_copy: bool) -> by
 
 
 def _delivered_state(message: StoredMessage) -> bytes:
-    """Return the entry with the state: deferred, scheduled for a message that was, b"" for any other."""
+    """Return the entry with the state: deferred, or scheduled for a message that was scheduled; b"" otherwise."""
     if message.is_deferred:
         return _STATES[DEFERRED]
     return b"" if message.scheduled_for is None else _STATES[SCHEDULED]
@@ -140,7 +140,7 @@ def _usual_annotations(token: LockToken, enqueued_at: int, number: int, locked_u
 
 
 def first_number(message: StoredMessage, queue: Queue) -> int:
-    """Return the number that a message had where it was sent first; 0 while it is there, as the service writes."""
+    """Return the sequence number that a message had in the first entity; 0 while it is there, as the service does."""
     is_copy = isinstance(queue.top, Subscription)
     is_elsewhere = is_copy or message.enqueued_sequence_number != message.sequence_number or message.hops > 0
     return message.enqueued_sequence_number if is_elsewhere else 0

@@ -34,7 +34,7 @@ from .refusals import Rejections, attach_refusal, condition_of, tracked
 
 
 class DiskRoom(Protocol):
-    """The room left on the disk of a namespace."""
+    """Tells whether the disk of a namespace has room."""
 
     def has_room(self) -> bool:
         """Whether more messages fit."""
@@ -51,11 +51,11 @@ class Waiting(Hashable, Protocol):
 
     @property
     def has_cache(self) -> bool:
-        """Whether it may find a message where another receiver of the queue does not."""
+        """Whether the receiver may find a message where another receiver of the queue does not."""
 
     @property
     def is_hungry(self) -> bool:
-        """Whether it can take a message now."""
+        """Whether the receiver can take a message now."""
 
     def deliver(self, now: ClockReading) -> bool:
         """Take one message; return False when there is none."""
@@ -64,13 +64,13 @@ class Waiting(Hashable, Protocol):
         """Take up to ``limit`` messages, when no other receiver is in the line; return the number taken."""
 
     def passed_over(self) -> None:
-        """Called when it has been removed from the line because it takes no message now."""
+        """Called when the receiver was removed from the queue of waiting ones because it accepts no message now."""
 
     def refused(self, error: BrokerError, now: ClockReading) -> None:
         """Called when it can receive nothing, with the reason."""
 
     def stir(self) -> None:
-        """Have pending answers sent."""
+        """Cause pending answers to be sent."""
 
 
 class SessionHolder(Waiting, Protocol):
@@ -90,13 +90,13 @@ class SessionSeeker(Hashable, Protocol):
     queue: Queue
 
     def offered(self, now: ClockReading) -> bool:
-        """Take the next session, if one is available; return whether one was. Raises EntityDisabledError."""
+        """Take the next session if one is available; return whether one was taken. Raises EntityDisabledError."""
 
     def refused(self, error: BrokerError, now: ClockReading) -> None:
         """Called when it can receive nothing, with the reason."""
 
     def stir(self) -> None:
-        """Have pending answers sent."""
+        """Cause pending answers to be sent."""
 
 
 class Tenant(Hashable, Protocol):
@@ -166,7 +166,7 @@ class NamespaceFrontend:
         return attach_refusal(error, self.host, self.tracker(path), now)
 
     def needs_single_messages(self, operation: Operation, path: str) -> bool:
-        """Whether messages need separate processing: a fault may apply to one, or credits may run out."""
+        """Whether messages must be processed one by one: a fault may apply to one of them, or credits may run out."""
         faults = self.faults
         return (
             faults.are_any and faults.may_apply(operation, path)

@@ -218,7 +218,7 @@ def stored_message(payload: bytes) -> StoredMessage:
 
 
 def decoded_message(payload: bytes) -> StoredMessage:
-    """Return the message encoded in these bytes, in any encoding: slower than ``stored_message``. Raises as it does."""
+    """Return the message encoded in these bytes, in any form, but slower than ``stored_message``. Raises as it does."""
     sections = split(payload)
     if len(sections.application_properties) > MAX_PROPERTY_BYTES or len(payload) > MAX_HEADER_BYTES:
         _check_sizes(sections)

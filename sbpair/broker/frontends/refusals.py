@@ -29,7 +29,7 @@ def tracked_by_gateway(text: str, now: int) -> str:
 
 
 def attach_refusal(error: BrokerError, host: str, tracker: str, now: int) -> Condition:
-    """Return the AMQP error that refuses an attach: of a missing right a gateway tells, else a broker and a gateway."""
+    """Return the AMQP error that refuses an attach, with the tracking id of a gateway, or of a broker and a gateway."""
     text = error.text_at(host)
     if not isinstance(error, UnauthorizedError):
         text = tracked(text, tracker, now)

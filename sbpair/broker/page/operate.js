@@ -79,7 +79,7 @@ function opened(namespace, faults, redraw) {
       select("kind", "Kind", [["queue", "Queue"], ["topic", "Topic"], ["subscription", "Subscription"]]),
       input("path", "Path; a subscription's is TOPIC/Subscriptions/NAME", { id: "op-first", required: "" }),
       h("label", {}, "Sessions", h("input", { type: "checkbox", name: "sessions" }))],
-      (given) => void run(redraw, namespace, "create", { kind: given.kind.value, path: given.path.value.trim(), requires_session: given.sessions.checked }, (reply) => `Created: ${reply.path}.`), close);
+      (given) => void run(redraw, namespace, "create", { kind: given.kind.value, path: given.path.value.trim(), sessions: given.sessions.checked }, (reply) => `Created: ${reply.path}.`), close);
     case "string": return h("p", { key: "string", class: "string" }, h("input", { id: `string-${namespace}`, readonly: "", value: doing.string,
       "aria-label": `Connection string of ${namespace}`, onfocus: (event) => event.target.select() }));
     default: return null;

@@ -116,14 +116,13 @@ async function overview() {
 
 // -- one entity
 
-const SPANS = new Set(["lock_duration", "default_message_time_to_live", "duplicate_detection_history_time_window", "auto_delete_on_idle"]);
 const SESSIONS = "sessions";
 const PARTS = [["", "Messages"], ["/$DeadLetterQueue", "Dead letters"], ["/$Transfer/$DeadLetterQueue", "Not transferred"]];
 
-function setting(name, value) {
+function setting(name, value, isSpan) {
   let text = value === null ? "never" : String(value);
-  if (SPANS.has(name) && value !== null) text = span(value);
-  else if (value === null && !SPANS.has(name)) text = "none";
+  if (isSpan && value !== null) text = span(value);
+  else if (value === null && !isSpan) text = "none";
   else if (typeof value === "boolean") text = value ? "yes" : "no";
   return h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, text));
 }
@@ -203,10 +202,10 @@ async function entity(namespace, path) {
   const end = page.next ? page.next - 1 : page.messages.length ? page.messages[page.messages.length - 1].number : 0;
   const seek = h("input", { type: "search", id: "seek", placeholder: "Find in messages…", "aria-label": "Find in ids, reasons and bodies",
     oninput: (event) => { state.sought = event.target.value; state.from = 1; state.open = state.message = null; soon(); } });
-  const tabs = it.description.requires_session ? [...PARTS, [SESSIONS, "Sessions"]] : PARTS;
+  const tabs = it.needs_sessions ? [...PARTS, [SESSIONS, "Sessions"]] : PARTS;
   const numbers = { [SESSIONS]: held.total, "": counts.active + counts.scheduled + counts.deferred, [PARTS[1][0]]: counts.dead_letter, [PARTS[2][0]]: counts.transfer_dead_letter };
   const waiting = { "": counts.active, [SESSIONS]: 0 }[part] ?? numbers[part];
-  const [buttons, panel] = actions({ namespace, path, part, kind: it.kind, needsSession: it.description.requires_session, waiting }, soon);
+  const [buttons, panel] = actions({ namespace, path, part, kind: it.kind, needsSession: it.needs_sessions, waiting }, soon);
   return [summary, [
     h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), ` / ${namespace}`),
     h("section", { class: "card", "aria-label": path },
@@ -247,7 +246,7 @@ async function entity(namespace, path) {
         it.partitions.length > 0 && h("span", { class: "quiet small" }, "Listed one partition at a time, as peek does."))),
     h("section", { class: "card", "aria-label": "Settings" }, h("div", { class: "head" }, h("h2", {}, "Settings"),
       h("span", { class: "quiet small push" }, "created ", time(it.created_at), it.accessed_at ? [" · last used ", time(it.accessed_at)] : " · never used")),
-      h("div", { class: "body" }, h("dl", { class: "settings" }, Object.entries(it.description).map(([name, value]) => setting(name, value))))),
+      h("div", { class: "body" }, h("dl", { class: "settings" }, Object.entries(it.description).map(([name, value]) => setting(name, value, it.spans.includes(name)))))),
   ]];
 }
 

@@ -423,7 +423,7 @@ class Broker:
             return self._loop is not None
 
     def _run_as_turn(self, function: Callable[[], Result]) -> Result:
-        """Run ``function`` in the loop, then deliver its changes and arm the timers that it moved."""
+        """Run ``function`` in the loop, deliver the messages it made available, and set the changed timers."""
         try:
             return function()
         finally:
@@ -431,7 +431,7 @@ class Broker:
                 server.end_turn()
 
     def _run_and_commit(self, function: Callable[[], Result]) -> Result:
-        """Run ``function``, commit what it changed, and return its result."""
+        """Run ``function``, commit its changes, and return its result."""
         result = function()
         for server in self._servers:
             server.commit()

@@ -84,9 +84,9 @@ class Commits:
             self._flush()
 
     def _begin(self) -> None:
-        """Start syncing the changes in a thread; the answers produced so far wait for that, not for a later commit.
+        """Start syncing the changes in a thread; answers produced so far wait for this commit, not for a later one.
 
-        With an audit journal the commit is synchronous, since events are written only when no change waits to be
+        With an audit journal, the commit is synchronous, because events are written only when no change waits to be
         synced.
         """
         if self._store is None or self._audit_writer is not None:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from ..access import SharedAccess
 from ..auth import Right, SharedAccessPolicy, cloud_connection_string, connection_string
 from ..clock import Clock
 from ..entities.descriptions import (
     AccessRule,
+    AnyDescription,
     QueueDescription,
+    QueueFields,
     SubscriptionDescription,
+    SubscriptionFields,
     TopicDescription,
+    TopicFields,
     check_access_rules,
     check_rights,
 )
+from ..entities.namespace import Namespace
 from ..entities.partition import Health
 from ..entities.queue import Queue
 from ..entities.queue_context import OperationCounts
@@ -72,9 +77,13 @@ class NamespaceControl:
         return self._server
 
     @property
+    def _namespace(self) -> Namespace:
+        return self._server.frontend.namespace
+
+    @property
     def name(self) -> str:
         """The namespace's name."""
-        return self._server.frontend.namespace.name
+        return self._namespace.name
 
     @property
     def port(self) -> int:
@@ -84,7 +93,7 @@ class NamespaceControl:
     @property
     def is_partitioned(self) -> bool:
         """Whether this is a partitioned Premium namespace, all of whose entities are partitioned."""
-        return self._server.frontend.namespace.layout.is_premium
+        return self._namespace.layout.is_premium
 
     @property
     def management_url(self) -> str | None:
@@ -159,15 +168,16 @@ class NamespaceControl:
             self._save(self._policies.values())
 
     def _change_rules(self, path: str, change: Callable[[Rules], Rules]) -> None:
-        namespace = self._server.frontend.namespace
 
         def changed() -> None:
-            entity, now = namespace.queue(path), self._clock.now()
+            entity, now = self._namespace.queue(path), self._clock.now()
             rules = change(entity.description.authorization_rules)
             if isinstance(entity, Topic):
-                namespace.update_topic(path, replace(entity.requested, authorization_rules=rules), now)
+                self._namespace.update_topic(path, replace(entity.requested, authorization_rules=rules), now)
             else:
-                namespace.update_queue(path, replace(entity.description, authorization_rules=rules), now)
+                self._namespace.update_queue(
+                    path, replace(entity.description, authorization_rules=rules), now
+                )
 
         self._apply(changed)
 
@@ -194,164 +204,78 @@ class NamespaceControl:
 
     def create_entities(self, plan: NamespacePlan) -> None:
         """Create the missing entities of a configuration file, all or none. Raises BadConfigurationError."""
-        namespace = self._server.frontend.namespace
-        self._apply(lambda: plan.create_entities(namespace, self._clock.now()))
+        self._apply(lambda: plan.create_entities(self._namespace, self._clock.now()))
 
-    @overload
-    def create_queue(self, path: str, *, description: QueueDescription) -> None: ...
-    @overload
     def create_queue(
-        self,
-        path: str,
-        *,
-        lock_duration: int = ...,
-        max_size_in_megabytes: int = ...,
-        requires_duplicate_detection: bool = ...,
-        requires_session: bool = ...,
-        default_message_time_to_live: int | None = ...,
-        dead_lettering_on_message_expiration: bool = ...,
-        duplicate_detection_history_time_window: int = ...,
-        max_delivery_count: int = ...,
-        enable_batched_operations: bool = ...,
-        status: str = ...,
-        forward_to: str | None = ...,
-        auto_delete_on_idle: int | None = ...,
-        enable_partitioning: bool = ...,
-        forward_dead_lettered_messages_to: str | None = ...,
-        user_metadata: str | None = ...,
-        enable_express: bool = ...,
-        max_message_size_in_kilobytes: int | None = ...,
-        authorization_rules: Rules = ...,
-    ) -> None: ...
-    def create_queue(
-        self, path: str, *, description: QueueDescription | None = None, **fields: object
+        self, path: str, *, description: QueueDescription | None = None, **fields: Unpack[QueueFields]
     ) -> None:
         """Create a queue from its fields or from a whole description.
 
         From its fields it is partitioned if the namespace is a partitioned Premium one.
         Raises InvalidDescriptionError, NotSupportedError, EntityAlreadyExistsError.
         """
-        if description is not None and fields:
-            raise InvalidDescriptionError("Give a description or its fields, not both.")
-        fields = {"enable_partitioning": self.is_partitioned} | fields
-        requested = description if description is not None else QueueDescription(**fields)  # type: ignore[arg-type]
-        namespace = self._server.frontend.namespace
-        self._in_loop(lambda: namespace.create_queue(path, requested, self._clock.now()))
+        requested = _requested(QueueDescription, description, fields, enable_partitioning=self.is_partitioned)
+        self._in_loop(lambda: self._namespace.create_queue(path, requested, self._clock.now()))
 
     def update_queue(self, path: str, description: QueueDescription) -> None:
         """Replace a queue's description. Raises EntityNotFoundError, InvalidDescriptionError, NotSupportedError."""
-        namespace = self._server.frontend.namespace
-        self._apply(lambda: namespace.update_queue(path, description, self._clock.now()))
+        self._apply(lambda: self._namespace.update_queue(path, description, self._clock.now()))
 
     def delete_queue(self, path: str) -> None:
         """Delete a queue and its messages; its links are detached. Raises EntityNotFoundError."""
-        namespace = self._server.frontend.namespace
-        self._apply(lambda: namespace.delete_queue(path, self._clock.now()))
+        self._apply(lambda: self._namespace.delete_queue(path, self._clock.now()))
 
     def queue_names(self) -> list[str]:
         """Return the paths of all queues, sorted."""
-        namespace = self._server.frontend.namespace
-        return self._in_loop(lambda: [queue.path for queue in namespace.queues()])
+        return self._in_loop(lambda: [queue.path for queue in self._namespace.queues()])
 
     # -- topics
 
-    @overload
-    def create_topic(self, path: str, *, description: TopicDescription) -> None: ...
-    @overload
     def create_topic(
-        self,
-        path: str,
-        *,
-        default_message_time_to_live: int | None = ...,
-        max_size_in_megabytes: int = ...,
-        requires_duplicate_detection: bool = ...,
-        duplicate_detection_history_time_window: int = ...,
-        enable_batched_operations: bool = ...,
-        filtering_messages_before_publishing: bool = ...,
-        status: str = ...,
-        support_ordering: bool = ...,
-        auto_delete_on_idle: int | None = ...,
-        enable_partitioning: bool = ...,
-        enable_subscription_partitioning: bool = ...,
-        enable_express: bool = ...,
-        user_metadata: str | None = ...,
-        max_message_size_in_kilobytes: int | None = ...,
-        authorization_rules: Rules = ...,
-    ) -> None: ...
-    def create_topic(
-        self, path: str, *, description: TopicDescription | None = None, **fields: object
+        self, path: str, *, description: TopicDescription | None = None, **fields: Unpack[TopicFields]
     ) -> None:
         """Create a topic from its fields or from a whole description. Raises as :meth:`create_queue`."""
-        if description is not None and fields:
-            raise InvalidDescriptionError("Give a description or its fields, not both.")
-        fields = {"enable_partitioning": self.is_partitioned} | fields
-        requested = description if description is not None else TopicDescription(**fields)  # type: ignore[arg-type]
-        namespace = self._server.frontend.namespace
-        self._in_loop(lambda: namespace.create_topic(path, requested, self._clock.now()))
+        requested = _requested(TopicDescription, description, fields, enable_partitioning=self.is_partitioned)
+        self._in_loop(lambda: self._namespace.create_topic(path, requested, self._clock.now()))
 
     def update_topic(self, path: str, description: TopicDescription) -> None:
         """Replace a topic's description. Raises EntityNotFoundError, InvalidDescriptionError, NotSupportedError."""
-        namespace = self._server.frontend.namespace
-        self._apply(lambda: namespace.update_topic(path, description, self._clock.now()))
+        self._apply(lambda: self._namespace.update_topic(path, description, self._clock.now()))
 
     def delete_topic(self, path: str) -> None:
         """Delete a topic and its subscriptions; their links are detached. Raises EntityNotFoundError."""
-        namespace = self._server.frontend.namespace
-        self._apply(lambda: namespace.delete_topic(path))
+        self._apply(lambda: self._namespace.delete_topic(path))
 
     def topic_names(self) -> list[str]:
         """Return the paths of all topics, sorted."""
-        namespace = self._server.frontend.namespace
-        return self._in_loop(lambda: [topic.path for topic in namespace.topics()])
+        return self._in_loop(lambda: [topic.path for topic in self._namespace.topics()])
 
-    @overload
-    def create_subscription(self, topic: str, name: str, *, description: SubscriptionDescription) -> None: ...
-    @overload
     def create_subscription(
         self,
         topic: str,
         name: str,
         *,
-        lock_duration: int = ...,
-        requires_session: bool = ...,
-        default_message_time_to_live: int | None = ...,
-        dead_lettering_on_message_expiration: bool = ...,
-        dead_lettering_on_filter_evaluation_exceptions: bool = ...,
-        max_delivery_count: int = ...,
-        enable_batched_operations: bool = ...,
-        status: str = ...,
-        forward_to: str | None = ...,
-        user_metadata: str | None = ...,
-        forward_dead_lettered_messages_to: str | None = ...,
-        auto_delete_on_idle: int | None = ...,
-    ) -> None: ...
-    def create_subscription(
-        self, topic: str, name: str, *, description: SubscriptionDescription | None = None, **fields: object
+        description: SubscriptionDescription | None = None,
+        **fields: Unpack[SubscriptionFields],
     ) -> None:
         """Create a subscription of a topic from its fields or from a whole description.
 
         Raises as :meth:`create_queue`, and EntityNotFoundError without the topic.
         """
-        if description is not None and fields:
-            raise InvalidDescriptionError("Give a description or its fields, not both.")
-        requested = description if description is not None else SubscriptionDescription(**fields)  # type: ignore[arg-type]
-        namespace = self._server.frontend.namespace
-        self._in_loop(lambda: namespace.create_subscription(topic, name, requested, self._clock.now()))
+        requested = _requested(SubscriptionDescription, description, fields)
+        self._in_loop(lambda: self._namespace.create_subscription(topic, name, requested, self._clock.now()))
 
     def update_subscription(self, topic: str, name: str, description: SubscriptionDescription) -> None:
         """Replace a subscription's description. Raises as :meth:`update_topic`."""
-        namespace = self._server.frontend.namespace
-        self._apply(lambda: namespace.update_subscription(topic, name, description, self._clock.now()))
+        self._apply(lambda: self._namespace.update_subscription(topic, name, description, self._clock.now()))
 
     def delete_subscription(self, topic: str, name: str) -> None:
         """Delete a subscription and its messages; its links are detached. Raises EntityNotFoundError."""
-        namespace = self._server.frontend.namespace
-        self._apply(lambda: namespace.delete_subscription(topic, name))
+        self._apply(lambda: self._namespace.delete_subscription(topic, name))
 
     def subscription_names(self, topic: str) -> list[str]:
         """Return the names of a topic's subscriptions, sorted. Raises EntityNotFoundError."""
-        namespace = self._server.frontend.namespace
-        return self._in_loop(lambda: [each.name for each in namespace.subscriptions(topic)])
+        return self._in_loop(lambda: [each.name for each in self._namespace.subscriptions(topic)])
 
     # -- rules
 
@@ -368,7 +292,7 @@ class NamespaceControl:
         return self._in_loop(lambda: list(self._subscription(topic, subscription).rules))
 
     def _subscription(self, topic: str, name: str) -> Subscription:
-        return self._server.frontend.namespace.subscription(topic, name)
+        return self._namespace.subscription(topic, name)
 
     # -- all entities
 
@@ -377,23 +301,20 @@ class NamespaceControl:
 
         Raises EntityNotFoundError.
         """
-        namespace = self._server.frontend.namespace
-        return self._in_loop(lambda: namespace.queue(path).description)
+        return self._in_loop(lambda: self._namespace.queue(path).description)
 
     def counts(self, path: str) -> QueueCounts:
         """Messages by state of a queue, a topic or ``topic/Subscriptions/name``. Raises EntityNotFoundError."""
-        namespace = self._server.frontend.namespace
-        return self._in_loop(lambda: namespace.queue(path).counts(self._clock.now()))
+        return self._in_loop(lambda: self._namespace.queue(path).counts(self._clock.now()))
 
     def message_ids(self, path: str) -> list[str]:
         """Return the ids of all messages in an entity, including copies. Raises EntityNotFoundError."""
-        namespace = self._server.frontend.namespace
-        return self._in_loop(lambda: _ids_in(namespace.queue(path), self._clock.now()))
+        return self._in_loop(lambda: _ids_in(self._namespace.queue(path), self._clock.now()))
 
     @property
     def operations(self) -> OperationCounts:
         """The billable operations so far."""
-        return self._in_loop(lambda: self._server.frontend.namespace.operations)
+        return self._in_loop(lambda: self._namespace.operations)
 
     @property
     def connection_count(self) -> int:
@@ -503,7 +424,7 @@ class NamespaceControl:
         """
         return PartitionControl(
             lambda health, after: self._set_health(
-                lambda at: self._server.frontend.namespace.set_health(path, index, health, at), after
+                lambda at: self._namespace.set_health(path, index, health, at), after
             ),
             f"{path!r}, {index}",
         )
@@ -512,22 +433,20 @@ class NamespaceControl:
         """Return the store of one index, under every partitioned entity of the namespace."""
         return PartitionControl(
             lambda health, after: self._set_health(
-                lambda at: self._server.frontend.namespace.set_store_health(index, health, at), after
+                lambda at: self._namespace.set_store_health(index, health, at), after
             ),
             f"store {index}",
         )
 
     def let_front_ends_cache(self, cache: bool = True) -> None:
         """Let the front end of each connection cache messages of partitioned entities; affects new links."""
-        namespace = self._server.frontend.namespace
-        self._in_loop(lambda: namespace.let_front_ends_cache(cache))
+        self._in_loop(lambda: self._namespace.let_front_ends_cache(cache))
 
     def let_updates_take_locks(self, take: bool = True) -> None:
         """Let an update of a queue or subscription end all its message locks, as the service may."""
-        namespace = self._server.frontend.namespace
 
         def let() -> None:
-            namespace.updates_take_locks = take
+            self._namespace.updates_take_locks = take
 
         self._in_loop(let)
 
@@ -536,6 +455,24 @@ class NamespaceControl:
 
     def _apply(self, change: Callable[[], object]) -> None:
         self.act(lambda server: change())
+
+
+def _requested(
+    kind: type[AnyDescription],
+    description: AnyDescription | None,
+    fields: Mapping[str, object],
+    **usual: object,
+) -> AnyDescription:
+    """Return the description, or one with the fields; ``usual`` are the defaults that differ from those of the kind.
+
+    Raises InvalidDescriptionError when both are given.
+    """
+    if description is None:
+        given: dict[str, Any] = {**usual, **fields}
+        return kind(**given)
+    if fields:
+        raise InvalidDescriptionError("Give a description or its fields, not both.")
+    return description
 
 
 def _ids_in(queue: Queue, now: int) -> list[str]:

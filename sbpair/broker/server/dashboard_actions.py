@@ -51,7 +51,7 @@ async def body_of(request: web.Request) -> Given:
 
 
 class PageActions:
-    """The actions on the namespaces of one broker; each takes the JSON of a request and returns that of the answer."""
+    """The actions on the namespaces of one broker; each maps the JSON of a request to that of the answer."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -88,7 +88,7 @@ class PageActions:
         return {"resubmitted": 1}
 
     def _resubmit_all(self, control: NamespaceControl, path: str) -> int:
-        """Resubmit only the messages present now, so that one that is dead-lettered again is not resubmitted again."""
+        """Resubmit only the messages present now, so that none is resubmitted twice if it is dead-lettered again."""
         numbers: list[int] = []
         start: int | None = 1
         while start is not None:

@@ -312,7 +312,7 @@ def _now() -> int:
 
 
 class PageSessions:
-    """The open sessions of one page: what a browser gets for the token, and must show with each request.
+    """The open sessions of one page: the cookie and the proof that a browser gets in exchange for the token.
 
         the cookie    opens the page itself, which shows nothing; a browser sends it to every port of the host
         the proof     every request for data or an action; the page keeps it in storage that only its origin can read

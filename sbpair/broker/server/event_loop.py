@@ -15,10 +15,10 @@ STANDARD_STREAMS = range(3)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop loop where it is installed, else an asyncio one.
+    """Return a uvloop loop if uvloop is installed, else an asyncio one.
 
-    Also an asyncio one when a standard stream is closed: a socket may get its number, and libuv aborts the
-    process when it closes such a descriptor.
+    Also returns an asyncio loop when a standard stream is closed: a socket may get its descriptor number, and libuv
+    aborts the process when it closes such a descriptor.
     """
     try:
         import uvloop  # imported late: not available everywhere
@@ -63,10 +63,10 @@ def limit() -> int:
 
 
 class Alarm:
-    """Calls ``ring`` once, at the earliest time of the loop's clock it was set to.
+    """Calls ``ring`` once, at the earliest of the times for which it was set.
 
-    The time is stored here, because uvloop's handles lose theirs once it has passed. ``slack``: seconds by which the
-    alarm may be late, to avoid setting it again for a slightly earlier time.
+    The time is stored here, because uvloop's handles lose theirs once it has passed. ``slack``: how many seconds late
+    the alarm may ring, which avoids setting it again for a slightly earlier time.
     """
 
     def __init__(self, ring: Callable[[], None], slack: float = 0.0) -> None:

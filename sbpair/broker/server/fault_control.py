@@ -99,12 +99,12 @@ class FaultControl(JsonControl[tuple[NamespaceControl, ActiveFault]]):
 
 
 def _durations(requested: object) -> dict[str, timedelta]:
-    """Return the requested durations by name. Raises ValueError, whose text is what is expected."""
+    """Return the requested durations by name. Raises ValueError, whose text says what is expected."""
     if not isinstance(requested, dict) or not requested or requested.keys() - {ADVANCE, ADVANCE_CONNECTIONS}:
         raise ValueError(f"a JSON object with {ADVANCE} or {ADVANCE_CONNECTIONS}, or both")
     for name, value in requested.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_SECONDS:
-            raise ValueError(f"{name} in seconds, from 0 to {MAX_SECONDS}")
+            raise ValueError(f"{name} between 0 and {MAX_SECONDS} seconds")
     return {name: timedelta(seconds=value) for name, value in requested.items()}
 
 

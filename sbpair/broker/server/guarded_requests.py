@@ -18,7 +18,7 @@ from typing import cast
 HEAD_WITHIN = 20.0  # seconds
 MAX_HEAD_BYTES = (
     64 * 1024
-)  # bytes of a request line and its header fields, and of what is sent ahead of an answer
+)  # bytes of a request line and its header fields, and of data sent before the answer
 MAX_STRANGE_BYTES = 512 * 1024  # bytes over a WebSocket before a valid claim
 _END = b"\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -36,7 +36,7 @@ class _Phase(Enum):
 
 
 class GuardedRequests(asyncio.Protocol):
-    """Stands between a connection and ``inner``, the protocol of the HTTP library; ``lost`` is called at its end."""
+    """Guards the HTTP protocol ``inner`` against slow and oversized requests; ``lost`` is called at its end."""
 
     def __init__(self, inner: asyncio.Protocol, lost: Callable[[], object]) -> None:
         self._inner = inner
@@ -73,19 +73,19 @@ class GuardedRequests(asyncio.Protocol):
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for the first head."""
+        """Start to wait for the first head."""
         self._transport = cast(asyncio.Transport, transport)  # streams only
         self._start_timer()
         self._inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass it on."""
+        """Pass the call to the protocol."""
         self._stop_timer()
         self._lost()
         self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on the bytes, unless they are too many."""
+        """Pass the bytes to the protocol, unless they exceed the limits."""
         if self._phase is _Phase.HEAD:
             self._count_head(data)
         elif self._phase is _Phase.ANSWERING:
@@ -99,7 +99,7 @@ class GuardedRequests(asyncio.Protocol):
             self._inner.data_received(data)
 
     def _count_strange(self, data: bytes) -> None:
-        """Pass on what a WebSocket brings, up to MAX_STRANGE_BYTES until its client has a valid claim."""
+        """Pass on bytes of a WebSocket, up to MAX_STRANGE_BYTES until its client has a valid claim."""
         self._count += len(data)
         if self._is_trusted is not None and self._is_trusted():
             self._is_trusted, self._count = None, 0
@@ -109,15 +109,15 @@ class GuardedRequests(asyncio.Protocol):
             self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Pass it on."""
+        """Pass the call to the protocol."""
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """Pass it on."""
+        """Pass the call to the protocol."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass it on."""
+        """Pass the call to the protocol."""
         self._inner.resume_writing()
 
     def _count_head(self, data: bytes) -> None:

@@ -269,7 +269,7 @@ class HttpServer:
 
 
 def _note(server: WireHost, answer: requests.Response, requested: requests.Request) -> None:
-    """Record a refused request for the dashboard, and say what an accepted one said in vain."""
+    """Record a refused request for the dashboard, and log what was ignored in an accepted one."""
     if answer.refused:
         what = f"{requested.method} {unquote(requested.raw_path)}"
         server.frontend.rejections.note(

@@ -6,7 +6,7 @@
     POST /api/set-fault           {"namespace", "choice", "entity"}; entity "" for all          -> {"set"}
     POST /api/clear-fault         {"namespace", "number"}
     POST /api/connection-string   {"namespace"}                                               -> {"connection_string"}
-    POST /api/create              {"namespace", "kind", "path", "requires_session"}
+    POST /api/create              {"namespace", "kind", "path", "sessions"}
     POST /api/delete              {"namespace", "path"}
 
 A choice is a scenario, or an effect that needs no settings. The connection string, which holds a key, is behind the
@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+
+from sbpair.pair.ground.entity_settings import SESSIONS
 
 from ..errors import InvalidArgumentError
 from ..faults import EFFECTS, ActiveFault
@@ -109,17 +111,17 @@ class PageOperations:
 
     def _create(self, given: Given) -> Row:
         control, path = namespace_of(self._broker, given), text_of(given, "path").strip()
-        has_sessions = given.get("requires_session") is True
+        sessions = SESSIONS.set_to(given.get("sessions") is True)
         kind = text_of(given, "kind")
         if kind == "queue":
-            control.create_queue(path, requires_session=has_sessions)
+            control.create_queue(path, **sessions)
         elif kind == "topic":
             control.create_topic(path)
         elif kind == "subscription":
             topic, separator, name = path.partition("/Subscriptions/")
             if not separator:
                 raise InvalidArgumentError("The path of a subscription is TOPIC/Subscriptions/NAME.")
-            control.create_subscription(topic, name, requires_session=has_sessions)
+            control.create_subscription(topic, name, **sessions)
         else:
             raise InvalidArgumentError("kind must be queue, topic or subscription.")
         return {"path": path}

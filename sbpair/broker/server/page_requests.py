@@ -1,4 +1,4 @@
-"""The JSON of the page's requests, and what its actions take from it."""
+"""Readers for the JSON of the dashboard's requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Given = Mapping[str, object]
 
 
 def text_of(given: Given, name: str) -> str:
-    """Return a string, "" where there is none. Raises InvalidArgumentError for anything else."""
+    """Return a string, "" if it is missing. Raises InvalidArgumentError for anything else."""
     value = given.get(name, "")
     if not isinstance(value, str):
         raise InvalidArgumentError(f"{name} must be a string.")

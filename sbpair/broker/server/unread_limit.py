@@ -1,4 +1,4 @@
-"""The answers that all clients of a namespace leave unread: a total, above which the slowest client is disconnected."""
+"""The limit of unread answers of all clients of a namespace, above which the slowest is disconnected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Client = TypeVar("Client")
 
 
 class UnreadLimit(Generic[Client]):
-    """Knows the clients with unread answers; ``disconnect`` is called with the one that has had some longest."""
+    """Tracks clients with unread answers; ``disconnect`` is called with the client that has had some for longest."""
 
     def __init__(self, disconnect: Callable[[Client], None]) -> None:
         self._disconnect = disconnect

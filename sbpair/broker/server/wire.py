@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Any, Protocol, cast
 
+from sbpair.pair.amqp.fast_path import Chunk
+
 from ..clock import ClockReading
 from ..faults import CutAfter, Operation
 from ..frontends.amqp.client_connection import MAX_CONNECTIONS, ClientConnection
@@ -65,7 +67,7 @@ class AmqpWire(asyncio.Protocol):
         self._cut: CutAfter | None = None
         self._passed = 0  # bytes, in the direction of the cut
         self._late: deque[tuple[float, bytes]] = deque()
-        self._held_output = b""  # waits for the commit in progress
+        self._held_output: list[Chunk] = []  # waits for the commit in progress
         self._unprocessed = b""  # arrived while mute: uvloop reads once more before it pauses
         self._closing: asyncio.TimerHandle | None = None  # set once everything is sent: see _close_gracefully
         self._discarded = 0
@@ -195,8 +197,8 @@ class AmqpWire(asyncio.Protocol):
         """Write everything pending, in one piece, unless a commit must come first."""
         if self._is_mute or self._server.is_holding:
             return
-        held, self._held_output = self._held_output, b""
-        self._write(held + self.client.data_to_send() if held else self.client.data_to_send())
+        self.hold_output()
+        self._write_held()
         if self.client.answers.size:
             self._count_unread()
         if self.client.is_closed and not self._late:
@@ -215,18 +217,29 @@ class AmqpWire(asyncio.Protocol):
     def hold_output(self) -> None:
         """Hold the pending output until the commit that begins now is on disk."""
         if not self._is_mute:
-            self._held_output += self.client.data_to_send()
+            self._held_output += self.client.pieces_to_send()
 
     def flush_held(self) -> None:
-        """Write the output held for a commit that is now on disk; :meth:`flush` may not follow while others do."""
+        """Write the output held for a commit that is now on disk.
+
+        Also sets the timer: while commits follow one another without a pause, :meth:`flush` is not called.
+        """
         if not self._is_mute:
-            held, self._held_output = self._held_output, b""
-            self._write(held)
+            self._write_held()
             if self.client.timers_moved and not self.client.is_closed:
                 self.arm()
 
-    def _write(self, data: bytes) -> None:
-        data = self._before_cut("out", data)
+    def _write_held(self) -> None:
+        pieces, self._held_output = self._held_output, []
+        if self._cut is not None or self._server.delay or self._late:
+            self._write_in_time(self._before_cut("out", b"".join(pieces)))
+        elif pieces and not self.transport.is_closing():
+            if len(pieces) == 1:
+                self.transport.write(pieces[0])
+            else:
+                self.transport.writelines(pieces)
+
+    def _write_in_time(self, data: bytes) -> None:
         if self._server.delay or self._late:
             self._write_late(data)
         elif data and not self.transport.is_closing():

@@ -26,7 +26,7 @@ from ..entities.topic import Subscription, Topic
 from ..frontends.rule_form import amqp_of, value_of
 from .schema import Row, with_checksum
 
-KEPT = "kept"  # beside the fields of a description, where a client sent more than they hold
+KEPT = "kept"  # next to the fields of a description: text of the client that they cannot hold
 
 
 def entity_row(number: int, entity: Queue) -> Row:

@@ -3,13 +3,13 @@
     NAME.sqlite       identity, commits      written in the transaction of each commit
     NAME.sqlite-mark  identity, commits      written after the commit is synced, before it is acknowledged
 
-SQLite treats a frame of its write-ahead log with a wrong checksum as the end of the log: a flipped bit
-silently loses everything committed after it. A database with fewer commits than its mark has therefore lost
-some. More commits are fine: the process ended between the two writes, or the machine stopped before the
-operating system wrote the mark back, which is not synced with each commit and may lag by seconds.
+SQLite treats a frame of its write-ahead log with a wrong checksum as the end of the log: a flipped bit silently loses
+everything committed after it. A database with fewer commits than its mark has therefore lost some. More commits than in
+the mark are fine: either the process ended between the two writes, or the machine stopped before the operating system
+had written the mark to disk, which can take seconds because the mark is not synced with each commit.
 
-The database is examined over a read-only connection before it is opened for writing: when its last connection
-closes, SQLite checkpoints and deletes the log, but a database that is refused must stay as it was found.
+The database is examined over a read-only connection before it is opened for writing: when its last connection closes,
+SQLite checkpoints and deletes the log, but a database that is refused must stay as it was found.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LINE = re.compile(rb"(([0-9a-f]{32}) layout ([0-9]{4}) commits ([0-9]{20})) ([0
 
 @dataclass(frozen=True, slots=True)
 class DatabaseMark:
-    """What the mark records of a database: its identity, its layout and its number of commits."""
+    """The content of a mark: the identity of the database, its layout and its number of commits."""
 
     identity: str
     layout: int
@@ -138,7 +138,7 @@ _ENVIRONMENT_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DatabaseInfo:
-    """What a database records of itself; ``identity`` is None before its first commit."""
+    """The data that a database records about itself; ``identity`` is None before its first commit."""
 
     application: int
     layout: int

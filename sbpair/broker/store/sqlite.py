@@ -85,7 +85,7 @@ class SqliteStore:
             raise
 
     def setting(self, name: str, value: str) -> str:
-        """Return the stored setting ``name``; when there is none, store ``value`` and return it.
+        """Return the stored setting ``name``, storing ``value`` first if it is missing.
 
         Raises StoreError when the database cannot be written.
         """

@@ -3,7 +3,7 @@
     with BrokerProcess("--queue", "test/orders") as broker:
         client = ServiceBusClient.from_connection_string(broker.connection_string)
 
-The broker ends with the process that started it, however that ends. In the tests' own process the fixtures of
+The broker ends when the process that started it ends, for any reason. In the tests' own process the fixtures of
 ``sbpair.broker.testing.plugin`` are faster. A process of its own can be shared by the workers of a run, and killed.
 """
 
@@ -22,7 +22,7 @@ ENDS_WITHIN = 10.0
 
 
 class BrokerNotStartedError(RuntimeError):
-    """`sbpair broker` ended, or printed nothing in time; the text has what it wrote to standard error."""
+    """`sbpair broker` ended, or printed nothing in time; the text contains its standard error output."""
 
 
 class BrokerProcess:
@@ -50,7 +50,7 @@ class BrokerProcess:
         self.ca_file = ""
         """The certificate authority, for administration clients."""
         self.endpoints: dict[str, str] = {}
-        """What else was printed: ``faults_url``, ``faults_token``, ``time_url``, ``time_token``, ``management_url``."""
+        """Other printed values: ``faults_url``, ``faults_token``, ``time_url``, ``time_token``, ``management_url``."""
 
     def __enter__(self) -> BrokerProcess:
         self._errors = tempfile.TemporaryFile()
@@ -120,6 +120,6 @@ class BrokerProcess:
         self._process.wait()
 
     def errors(self) -> str:
-        """What the process has written to standard error so far."""
+        """Return the text that the process has written to standard error so far."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip()

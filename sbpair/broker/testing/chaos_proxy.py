@@ -155,7 +155,7 @@ class ChaosProxy:
     # -- use
 
     def connection_string(self, original: str) -> str:
-        """``original`` with this proxy as its endpoint."""
+        """Return ``original`` with this proxy as its endpoint."""
         return _ENDPOINT.sub(rf"\g<1>localhost:{self.port}", original)
 
     def on(
@@ -176,7 +176,7 @@ class ChaosProxy:
         )
 
     def set_rule(self, rule: FrameRule) -> ActiveRule:
-        """Set a rule that is described already."""
+        """Set a rule given as a FrameRule."""
         active = ActiveRule(rule)
         self._call(lambda: self._rules.append(active))
         return active
@@ -198,7 +198,7 @@ class ChaosProxy:
         self._call(lambda: self._cuts.append((direction, count)))
 
     def forget_cuts(self) -> None:
-        """Cancel the :meth:`cut_next` requests that no connection has met yet."""
+        """Cancel the :meth:`cut_next` requests that have not been applied to a connection yet."""
         self._call(self._cuts.clear)
 
     def cut(self) -> None:
@@ -251,11 +251,11 @@ class ChaosProxy:
     # -- called by the connections
 
     def discards(self, direction: str) -> bool:
-        """Whether the traffic of that direction is discarded."""
+        """Whether the traffic of this direction is discarded."""
         return direction in self._discarded
 
     def rule_for(self, passing: Passing) -> ActiveRule | None:
-        """The rule to apply to this frame: of several, the one set first."""
+        """Return the rule to apply to this frame; if several match, the one set first."""
         due = [active for active in self._rules if active.is_due(passing)]
         return due[0] if due else None
 
@@ -305,7 +305,7 @@ class _ProxiedConnection:
             self._aborting.cancel()
 
     def end(self) -> None:
-        """Close both sockets. A peer that does not read loses what it has not received within FLUSH_WITHIN."""
+        """Close both sockets. A peer that does not read in time (FLUSH_WITHIN) loses the rest of its data."""
         self._stop()
         if self._aborting is None:
             self._aborting = asyncio.get_running_loop().call_later(FLUSH_WITHIN, self._abort)
@@ -403,7 +403,7 @@ class _ProxiedConnection:
         return self._cut is not None and self._cut[0] == direction and self._passed[direction] >= self._cut[1]
 
     async def _act(self, active: ActiveRule) -> bool:
-        """Apply a rule before or after its frame; True if that ended the connection."""
+        """Apply a rule before or after its frame; return True if that ended the connection."""
         rule = active.rule
         active.applied()
         match rule.action:

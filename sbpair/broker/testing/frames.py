@@ -69,7 +69,7 @@ class Conversation:
         self._deliveries: dict[tuple[str, int, int], str] = {}  # direction, session, delivery-id -> address
 
     def feed(self, direction: str, data: bytes) -> list[Passing]:
-        """The frames completed by ``data``; an incomplete one is kept. Takes time proportional to the bytes fed."""
+        """Return the frames completed by ``data``; keep an incomplete one. Takes time proportional to the bytes fed."""
         waiting = self._waiting[direction]
         if waiting:
             waiting += data
@@ -91,7 +91,7 @@ class Conversation:
         return found
 
     def rest(self, direction: str) -> bytes:
-        """Take the bytes of the incomplete frame."""
+        """Remove and return the bytes of the incomplete frame."""
         waiting = self._waiting[direction]
         rest = bytes(waiting)
         waiting.clear()
@@ -190,7 +190,7 @@ def _may_be_amqp(start: bytes) -> bool:
 
 
 def _numbers(raw: bytes, at: int) -> list[int | None]:
-    """The first two uints of a performative's list, without a full decode: transfers are frequent."""
+    """Return the first two uints of a performative's list, without a full decode, because transfers are frequent."""
     constructor = raw[at + 3]
     at += {0x45: 4, 0xC0: 6, 0xD0: 12}[constructor]
     found: list[int | None] = []
@@ -276,7 +276,7 @@ class FrameRule:
 
 
 def alter(action: Action, raw: bytes) -> bytes:
-    """The bytes of a frame that arrive under an action that changes them; unchanged for any other action."""
+    """Return the bytes of a frame after an action that changes them; unchanged for any other action."""
     match action:
         case Action.TRUNCATE:
             return raw[: len(raw) // 2]
@@ -299,7 +299,7 @@ class ActiveRule:
         self._released: Future[None] = Future()
 
     def is_due(self, passing: Passing) -> bool:
-        """Count a frame; whether to act on it."""
+        """Count a frame; return whether to act on it."""
         if not self.rule.matches(passing):
             return False
         self.seen += 1

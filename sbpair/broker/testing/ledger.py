@@ -28,7 +28,7 @@ SHOWN = 5  # ids of each kind in a report's repr
 
 @dataclass(frozen=True, slots=True)
 class Inversion:
-    """The first break of a session's order: ``message_id`` first arrived after ``later``, which was sent after it."""
+    """The first violation of a session's order: ``message_id`` first arrived after ``later``, which was sent later."""
 
     session: str
     message_id: str
@@ -113,8 +113,8 @@ class Ledger:
     def acknowledged(self, message_id: str, session: str | None = None) -> None:
         """Record a send that returned normally. Implies an attempt.
 
-        With ``session``, the message belongs to that session, behind those acknowledged earlier. One sender sends the
-        messages of a session, one after the other, and repeats a send that raised before the next one.
+        With ``session``, the message belongs to that session, after those acknowledged earlier. The messages of a
+        session must be sent by one sender, one after the other; a send that raises is repeated before the next one.
         """
         with self._lock:
             self._attempted.add(message_id)
@@ -182,7 +182,7 @@ class Ledger:
             )
 
     def _inversions(self) -> Iterator[Inversion]:
-        """The first inversion of each session that has one; first arrivals are in the order of ``_received``."""
+        """Yield the first inversion of each session that has one; first arrivals are in the order of ``_received``."""
         place = {
             key: (session, number) for session, ids in self._sessions.items() for key, number in ids.items()
         }

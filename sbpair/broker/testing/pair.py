@@ -70,6 +70,15 @@ class NamespacePair:
         for client in self._clients:
             client.close()
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """SBPAIR_PRIMARY, SBPAIR_SECONDARY and SBPAIR_CA_FILE, for an application that creates its own client."""
+        return {
+            "SBPAIR_PRIMARY": self.primary.connection_string,
+            "SBPAIR_SECONDARY": self.secondary.connection_string,
+            "SBPAIR_CA_FILE": self.ca_file,
+        }
+
     def client(self, options: PairedNamespaceOptions = QUICK) -> PairedServiceBusClient:
         """A paired client, closed when the test ends."""
         client = PairedServiceBusClient.from_connection_strings(
@@ -92,14 +101,15 @@ class NamespacePair:
             connection_verify=self.ca_file,
         )
 
-    def drain(self) -> int:
-        """Run the syphon until the backlog queues are empty; returns the number of messages it forwarded.
+    def drain(self, options: SyphonOptions | None = None) -> int:
+        """Run a syphon until the backlog queues are empty; returns the number of messages it forwarded.
 
-        Safe to call where an event loop runs: the syphon runs on its own loop in another thread.
+        Without ``options`` it reads the queues of the clients made here. Safe to call where an event loop runs:
+        the syphon runs on its own loop in another thread.
         """
-        options = SyphonOptions(backlog_queue_count=self._backlogs, primary_namespace_name=self.primary.name)
+        own = SyphonOptions(backlog_queue_count=self._backlogs, primary_namespace_name=self.primary.name)
         syphon = Syphon.from_connection_strings(
-            self.primary.connection_string, self.secondary.connection_string, options=options
+            self.primary.connection_string, self.secondary.connection_string, options=options or own
         )
         with ThreadPoolExecutor(1) as executor:
             return executor.submit(lambda: asyncio.run(syphon.drain())).result().completed

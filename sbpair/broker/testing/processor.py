@@ -1,4 +1,4 @@
-"""A processor for tests: it runs in a thread of its own, and keeps what it handled and what it reported."""
+"""A processor for tests: it runs in its own thread, and records the messages that it handled and the events."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Handler = Callable[[ReceivedMessage], object]
 class RunningProcessor:
     """A processor of ``path`` on a pair. A context manager: leaving it stops the processor.
 
-    ``handler`` is a function or a coroutine function, and called in the processor's thread; without one every message
-    is completed. Raises what ended the processor, when it is left.
+    ``handler`` is a function or a coroutine function, called in the processor's thread; without one, every message is
+    completed. Leaving raises the error that ended the processor, if any.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RunningProcessor:
         self.messages: list[ReceivedMessage] = []
         """The messages whose handler returned, in that order."""
         self.events: list[ProcessorEvent] = []
-        """What the processor reported, in order."""
+        """The events of the processor, in order."""
         self._pair = pair
         self._path = path
         self._handler = handler
@@ -67,7 +67,7 @@ class RunningProcessor:
 
     @property
     def counters(self) -> ProcessorCounters:
-        """What the processor has done so far; a copy."""
+        """A copy of the processor's current counters."""
         return self._counters()
 
     def wait_completed(self, count: int, within: float = 30.0) -> list[ReceivedMessage]:

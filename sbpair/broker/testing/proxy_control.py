@@ -50,11 +50,11 @@ class ProxyControl(JsonControl[ActiveRule]):
         )
 
     def withdraw(self, entry: ActiveRule) -> None:
-        """Remove a rule from the proxy; what it holds is forwarded."""
+        """Remove a rule from the proxy, and forward the frames that it holds."""
         self._proxy.remove(entry)
 
     def withdraw_all(self) -> None:
-        """Remove all rules, and forget the cuts to come."""
+        """Remove all rules, and cancel the cuts that have not happened yet."""
         super().withdraw_all()
         self._proxy.forget_cuts()
 

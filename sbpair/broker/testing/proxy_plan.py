@@ -43,7 +43,7 @@ class LineSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProxyPlan:
-    """What a proxy starts with."""
+    """The rules and faults that a proxy starts with."""
 
     line: LineSettings = LineSettings()
     rules: tuple[FrameRule, ...] = ()

@@ -1,6 +1,6 @@
-"""Connections: accept them until a stop without losing one that arrives at that moment, and open streams over them.
+"""Connections: how to accept them until a stop, without losing one that arrives at that moment; streams over them.
 
-Whatever fails or is cancelled on the way closes the socket.
+If anything fails or is cancelled meanwhile, the socket is closed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ ACCEPT_RETRY = 0.05  # seconds
 
 
 async def accept(client: socket.socket, context: ssl.SSLContext | None) -> Streams:
-    """The streams of an accepted connection; this end is TLS's server. Raises OSError when the handshake fails."""
+    """Return the streams of an accepted connection; this end is the TLS server.
+
+    Raises OSError if the handshake fails.
+    """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
@@ -32,7 +35,7 @@ async def accept(client: socket.socket, context: ssl.SSLContext | None) -> Strea
 
 
 async def open_streams(host: str, port: int, context: ssl.SSLContext | None) -> Streams:
-    """The streams of a new connection; this end is TLS's client. Raises OSError, for certificates too."""
+    """Return the streams of a new connection; this end is the TLS client. Raises OSError, for certificates too."""
     within = None if context is None else HANDSHAKE_WITHIN
     return await asyncio.open_connection(host, port, ssl=context, ssl_handshake_timeout=within)
 
@@ -44,10 +47,10 @@ async def accept_until(
 ) -> set[asyncio.Task[None]]:
     """Run ``serve(connection)`` in a task for each connection to ``listener`` until ``stop`` is set.
 
-    Every ``serve`` owns its connection and closes it. Returns the tasks that still run; each of them has
-    begun, so that cancelling it reaches its ``finally``. The caller closes ``listener``.
+    Every ``serve`` owns its connection and closes it. Returns the tasks that still run; each of them has begun, so that
+    cancelling it reaches its ``finally``. The caller closes ``listener``.
 
-    A connection that cannot be accepted is tried again every ACCEPT_RETRY seconds.
+    If a connection cannot be accepted, it is retried every ACCEPT_RETRY seconds.
 
     No future holds an accepted socket: a cancelled one would lose it. Nor is there an ``asyncio.Server``: on Python
     3.11 its ``close`` forgets a connection that is being accepted, which then stays open.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from sbpair.contract.entry import Finding
-    from sbpair.contract.plan import Plan, Powers
+    from sbpair.contract.plan import Plan, Rights
     from sbpair.contract.record import Recorder
     from sbpair.contract.report import Result
     from sbpair.contract.target import Target
@@ -45,8 +45,8 @@ UNTRUSTED = "name the authority that signed it with --ca-file"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the flags say about one run."""
+class VerifyOptions:
+    """Options of one run."""
 
     only: tuple[str, ...]
     budget: int | None
@@ -102,7 +102,7 @@ def _file_option(flag: str, name: str, metavar: str, text: str) -> Callable[[Com
     "--record",
     "record_file",
     "FILE",
-    "Keep the frames of the run, without keys, tokens and host names, to replay a difference.",
+    "Keep what passed in the run, without keys, tokens and host names, to replay it.",
 )
 def command(
     primary: NamespaceArgument,
@@ -147,39 +147,43 @@ def command(
         }
     if clean:
         return _clean(targets, yes)
-    wishes = Wishes(only, budget, queue, keep, slow, within, yes, json_file, page_file, record_file)
-    powers = asyncio.run(_powers(targets, wishes))
-    plan = _plan(wishes, powers)
-    _show_plan(plan, wishes)
+    options = VerifyOptions(only, budget, queue, keep, slow, within, yes, json_file, page_file, record_file)
+    rights = asyncio.run(_rights(targets, options))
+    plan = _plan(options, rights)
+    _show_plan(plan, options)
     if plan.runnable and not yes:
         click.confirm("Go on?", abort=True, err=True)
     began, at = time.monotonic(), datetime.now(UTC)
-    findings = _run(targets, plan, wishes)
     tiers = {str(side): each.tier.name.capitalize() if each.tier is not None else "unknown"
-             for side, each in powers.items()}  # fmt: skip
-    code = _finish(plan, findings, tiers, at, time.monotonic() - began, targets, wishes)
-    is_down = any(each.down for each in powers.values())
+             for side, each in rights.items()}  # fmt: skip
+    findings = _run(targets, plan, options, tiers)
+    code = _finish(plan, findings, tiers, at, time.monotonic() - began, targets, options)
+    is_down = any(each.down for each in rights.values())
     return ExitCode.UNAVAILABLE if code == ExitCode.OK and is_down else code
 
 
 def _target(argument: NamespaceArgument, side: Side, ca_file: str | None) -> Target:
+    from sbpair.contract.tapped_socket import tapped
     from sbpair.contract.target import Target
+    from sbpair.pair.auth.tls import trusting
 
     return Target(
         argument.namespace(ca_file),
-        lambda: argument.administration(str(side), ca_file),
-        lambda: argument.client(str(side), ca_file),
+        lambda exchanged=None: argument.administration(str(side), ca_file, exchanged=exchanged),
+        lambda new_tap=None: argument.client(
+            str(side), ca_file, None if new_tap is None else tapped(trusting(ca_file), new_tap)
+        ),
     )
 
 
-async def _powers(targets: Mapping[Side, Target], wishes: Wishes) -> dict[Side, Powers]:
-    """The powers over both. Raises CommandError when neither can be reached."""
-    from sbpair.contract.rights import TIMEOUT, powers_of
+async def _rights(targets: Mapping[Side, Target], options: VerifyOptions) -> dict[Side, Rights]:
+    """Return the rights in both namespaces. Raises CommandError when neither can be reached."""
+    from sbpair.contract.rights import TIMEOUT, rights_of
     from sbpair.pair.ground.side import Side
 
-    timeout = min(TIMEOUT, wishes.within or TIMEOUT)
-    named = {side: wishes.queue if side is Side.PRIMARY else None for side in targets}
-    asked = (powers_of(target, named[side], timeout=timeout) for side, target in targets.items())
+    timeout = min(TIMEOUT, options.within or TIMEOUT)
+    named = {side: options.queue if side is Side.PRIMARY else None for side in targets}
+    asked = (rights_of(target, named[side], timeout=timeout) for side, target in targets.items())
     found = dict(zip(targets, await asyncio.gather(*asked), strict=True))
     if all(each.down for each in found.values()):
         down = found[Side.PRIMARY].down
@@ -188,27 +192,29 @@ async def _powers(targets: Mapping[Side, Target], wishes: Wishes) -> dict[Side, 
     return found
 
 
-def _plan(wishes: Wishes, powers: Mapping[Side, Powers]) -> Plan:
+def _plan(options: VerifyOptions, rights: Mapping[Side, Rights]) -> Plan:
     from sbpair.contract.book import entries
     from sbpair.contract.naming import new_run
     from sbpair.contract.plan import make_plan, select
 
     try:
-        selected = select(entries(), wishes.only)
+        selected = select(entries(), options.only)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     return make_plan(
-        selected, powers, run=new_run(), queue=wishes.queue, budget=wishes.budget, slow=wishes.slow
+        selected, rights, run=new_run(), queue=options.queue, budget=options.budget, slow=options.slow
     )
 
 
-def _show_plan(plan: Plan, wishes: Wishes) -> None:
+def _show_plan(plan: Plan, options: VerifyOptions) -> None:
     from sbpair.contract.report import KINDS
 
     created = [f"{side}/{name}" for side, name in plan.created]
     click.echo(f"{len(plan.runnable)} of {len(plan.steps)} entries can be checked.")
     if created:
-        click.echo(f"It creates{'' if wishes.keep else ', and deletes at the end,'} {len(created)} entities:")
+        click.echo(
+            f"It creates{'' if options.keep else ', and deletes at the end,'} {len(created)} entities:"
+        )
         for name in created[:SHOWN]:
             click.echo(f"  {plain(name)}")
         if len(created) > SHOWN:
@@ -217,25 +223,31 @@ def _show_plan(plan: Plan, wishes: Wishes) -> None:
     click.echo(f"It costs about {price.total} operations:")
     for kind, words in KINDS.items():
         click.echo(f"  {asdict(price)[kind]:6} {words}")
-    bound = plan.bound if wishes.within is None else wishes.within
+    bound = plan.bound if options.within is None else options.within
     click.echo(
         f"It takes about {plan.seconds:.0f} s with namespaces nearby, longer from far away, "
         f"and ends after {bound:.0f} s in any case (--within)."
     )
 
 
-def _run(targets: Mapping[Side, Target], plan: Plan, wishes: Wishes) -> list[Finding]:
+def _run(
+    targets: Mapping[Side, Target], plan: Plan, options: VerifyOptions, tiers: dict[str, str]
+) -> list[Finding]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True, highlight=False)
     with Progress(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as progress:
-        return asyncio.run(_with_progress(targets, plan, wishes, progress))
+        return asyncio.run(_with_progress(targets, plan, options, tiers, progress))
 
 
 async def _with_progress(
-    targets: Mapping[Side, Target], plan: Plan, wishes: Wishes, progress: Progress
+    targets: Mapping[Side, Target],
+    plan: Plan,
+    options: VerifyOptions,
+    tiers: dict[str, str],
+    progress: Progress,
 ) -> list[Finding]:
     from sbpair.contract.run import Run
 
@@ -246,14 +258,14 @@ async def _with_progress(
         left = max(plan.seconds - (time.monotonic() - began), 0.0)
         progress.update(bar, advance=1, left=f"about {left:.0f} s left")
 
-    recorder = _recorder(targets, plan, wishes.record_file)
-    run = Run(targets, plan, keeps=wishes.keep, told=told, within=wishes.within, recorder=recorder)
+    recorder = _recorder(targets, plan, options.record_file, tiers)
+    run = Run(targets, plan, keeps=options.keep, told=told, within=options.within, recorder=recorder)
     running = asyncio.ensure_future(run.findings())
     on_first_signal(running.cancel, INTERRUPTED)
     try:
         return await running
     except asyncio.CancelledError:
-        if not (wishes.keep or run.left):
+        if not (options.keep or run.left):
             notice("stopped; what it created is deleted", "verify")
         raise KeyboardInterrupt from None
     finally:
@@ -265,13 +277,15 @@ async def _with_progress(
                 notice(f"the recording is not complete: {recorder.failure}", "verify")
 
 
-def _recorder(targets: Mapping[Side, Target], plan: Plan, file: Path | None) -> Recorder | None:
+def _recorder(
+    targets: Mapping[Side, Target], plan: Plan, file: Path | None, tiers: dict[str, str]
+) -> Recorder | None:
     from sbpair.contract.record import Recorder
 
     if file is None:
         return None
     try:
-        return Recorder(file, plan, names_of(targets), redact)
+        return Recorder(file, plan, names_of(targets), redact, tiers)
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from error
 
@@ -283,7 +297,7 @@ def _finish(
     at: datetime,
     seconds: float,
     targets: Mapping[Side, Target],
-    wishes: Wishes,
+    options: VerifyOptions,
 ) -> int:
     from sbpair.contract.entry import Verdict
     from sbpair.contract.report import Result, as_json, headline, page
@@ -291,10 +305,10 @@ def _finish(
     nameless = tuple(replace(each, seen=_nameless(each.seen, targets)) for each in findings)
     result = Result(plan.run, at, tiers, plan.price, seconds, nameless)
     _show(result)
-    if wishes.json_file is not None:
-        _write(wishes.json_file, json.dumps(as_json(result), indent=1) + "\n")
-    if wishes.page_file is not None:
-        _write(wishes.page_file, page(result))
+    if options.json_file is not None:
+        _write(options.json_file, json.dumps(as_json(result), indent=1) + "\n")
+    if options.page_file is not None:
+        _write(options.page_file, page(result))
     click.echo(headline(result))
     counts = result.counts
     if counts[Verdict.DIFFERS]:
@@ -303,7 +317,7 @@ def _finish(
 
 
 def names_of(targets: Mapping[Side, Target]) -> dict[str, Side]:
-    """The names of the hosts, with and without a port."""
+    """Return the host names, with and without a port, and the side of each."""
     return {
         name: side
         for side, target in targets.items()
@@ -312,7 +326,7 @@ def names_of(targets: Mapping[Side, Target]) -> dict[str, Side]:
 
 
 def _nameless(seen: str, targets: Mapping[Side, Target]) -> str:
-    """What was seen without secrets and the names of the namespaces."""
+    """Return the observation without secrets and namespace names."""
     names = names_of(targets)
     for name in sorted(names, key=len, reverse=True):
         seen = seen.replace(name, f"({names[name]})")
@@ -327,7 +341,7 @@ def _show(result: Result) -> None:
         if each.verdict is Verdict.DIFFERS:
             click.echo(f"DIFFERS  {each.entry.id}: {plain(each.entry.sentence)}")
             click.echo(f"    seen:  {plain(each.seen)}")
-            click.echo(f"    falls: {', '.join(each.entry.falls)}")
+            click.echo(f"    breaks: {', '.join(each.entry.breaks)}")
         elif each.verdict is Verdict.UNKNOWN:
             why.setdefault(each.seen, []).append(each.entry.id)
     for seen, ids in why.items():
@@ -343,10 +357,10 @@ def _write(file: Path, text: str) -> None:
 
 
 def _clean(targets: Mapping[Side, Target], yes: bool) -> int:
-    """Delete what is left on each side that answers. Raises AzureError when none does."""
+    """Delete the leftovers of earlier runs on each side that answers. Raises AzureError when neither does."""
     from azure.core.exceptions import AzureError
 
-    from sbpair.contract.cleaning import clean, leftovers
+    from sbpair.contract.administration import clean, leftovers
 
     found, failures = {}, []
     for side, target in targets.items():

@@ -1,10 +1,9 @@
-"""Errors by their cause: on them it depends what counts as an outage."""
+"""Errors by their cause, which decides whether they count as an outage."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from sbpair.pair.amqp.errors import (
     DETACH_FORCED,
@@ -17,135 +16,80 @@ from sbpair.pair.amqp.performatives import Accepted, DeliveryState, Rejected
 from sbpair.pair.client.errors import LinkRefusedError, TokenRefusedError
 from sbpair.pair.ground.asked_pause import asked_pause
 
-from ..entry import Price, Queue, Tier, UndecidedError, entry, expect
+from ..entry import Price, Queue, Subject, Tier, UndecidedError, expect
 from ..inbox import PATIENCE as ANSWER
-from ..scratch import Scratch, expect_end, expect_within, rejection_symbol, symbol_of
+from ..scratch import Scratch, expect_end, expect_refused, expect_within, rejection_symbol, symbol_of
 
-if TYPE_CHECKING:
-    from azure.servicebus.management import ServiceBusAdministrationClient
-
-EXCEPTIONS = "service-bus-messaging-exceptions"
 PATIENCE = 20.0  # seconds for a change of an entity to reach its links
+entry = Subject("errors", source="service-bus-messaging-exceptions", manages=True)
 
 
-async def _symbol(at: Scratch, direction: str, of: str = "q") -> str:
+async def _symbol(ctx: Scratch, direction: str, of: str = "q") -> str:
     """The condition with which a link is refused; "" if it is attached."""
-    connection = await at.another_connection()
+    connection = await ctx.another_connection()
     try:
         if direction == "send":
-            await connection.open_sender(at.path(of))
+            await connection.open_sender(ctx.path(of))
         else:
-            await connection.open_receiver(at.path(of), lambda event: None)
+            await connection.open_receiver(ctx.path(of), lambda event: None)
     except (LinkRefusedError, TokenRefusedError) as error:
         return symbol_of(error.condition)
     return ""
 
 
-async def _status(at: Scratch, status: str) -> None:
-    path = at.path()
-
-    def changed(client: ServiceBusAdministrationClient) -> None:
-        found = client.get_queue(path)
-        found.status = status
-        client.update_queue(found)
-
-    await at.admin(changed)
-
-
-@entry(
-    "errors-1",
-    "Links to a disabled queue are refused with `entity-disabled`.",
-    falls=("F-43",),
-    source=EXCEPTIONS,
-    manages=True,
-)
-async def disabled_queue(at: Scratch) -> str:
-    await _status(at, "Disabled")
-    found = {await _symbol(at, "send"), await _symbol(at, "receive")}
+@entry(1, "Links to a disabled queue are refused with `entity-disabled`.", "F-43")
+async def disabled_queue(ctx: Scratch) -> str:
+    await ctx.change("status", "Disabled")
+    found = {await _symbol(ctx, "send"), await _symbol(ctx, "receive")}
     expect(found == {ENTITY_DISABLED}, f"refused with {found}")
     return ENTITY_DISABLED
 
 
-@entry(
-    "errors-2",
-    "A queue that is disabled for sends can be received from.",
-    falls=("F-43",),
-    source="entity-suspend",
-    price=Price(sends=1, receives=1),
-    manages=True,
-)
-async def no_sends(at: Scratch) -> str:
-    await at.send(at.message())
-    await _status(at, "SendDisabled")
-    found = await _symbol(at, "send")
-    inbox = await at.inbox()
-    await inbox.complete(await inbox.take())
+@entry(2, "A queue disabled for sends can be received from.", "F-43", Price(1, 1), source="entity-suspend")
+async def no_sends(ctx: Scratch) -> str:
+    await ctx.send(ctx.message())
+    await ctx.change("status", "SendDisabled")
+    found = await _symbol(ctx, "send")
+    await ctx.receive()
     expect(found == ENTITY_DISABLED, f"a sender was refused with {found!r}")
     return "a sender was refused, a receiver got the message"
 
 
-@entry(
-    "errors-3",
-    "A queue that is disabled for receiving can be sent to.",
-    falls=("F-43",),
-    source="entity-suspend",
-    price=Price(sends=1),
-    manages=True,
-)
-async def no_receives(at: Scratch) -> str:
-    await _status(at, "ReceiveDisabled")
-    await at.send(at.message())
-    found = await _symbol(at, "receive")
+@entry(3, "A queue that is disabled for receiving can be sent to.", "F-43", Price(1), source="entity-suspend")
+async def no_receives(ctx: Scratch) -> str:
+    await ctx.change("status", "ReceiveDisabled")
+    await ctx.send(ctx.message())
+    found = await _symbol(ctx, "receive")
     expect(found == ENTITY_DISABLED, f"a receiver was refused with {found!r}")
     return "a send was accepted, a receiver refused"
 
 
-@entry(
-    "errors-4",
-    "The links of a queue that is disabled are detached.",
-    falls=("F-43", "H-11"),
-    source="inferred",
-    manages=True,
-    seconds=2.0,
-)
-async def links_of_a_disabled_queue(at: Scratch) -> str:
-    sender = await at.sender()
-    await _status(at, "Disabled")
+@entry(4, "The links of a queue that is disabled are detached.", "F-43 H-11", source="inferred", seconds=2.0)
+async def links_of_a_disabled_queue(ctx: Scratch) -> str:
+    sender = await ctx.sender()
+    await ctx.change("status", "Disabled")
     if not sender.detached.done():
-        answer = await sender.send(at.message().encode())
+        answer = await sender.send(ctx.message().encode())
         expect(not isinstance(answer, Accepted), "a send was accepted")
     await asyncio.wait([sender.detached], timeout=1.0)
     condition = sender.detached.result() if sender.detached.done() else None
     return f"detached with {condition.symbol}" if condition else "the send was refused"
 
 
-@entry(
-    "errors-5",
-    "A link to a queue that was deleted is refused as missing.",
-    falls=("F-42", "F-46"),
-    source=EXCEPTIONS,
-    manages=True,
-)
-async def missing_queue(at: Scratch) -> str:
-    path = at.path()
-    await at.admin(lambda client: client.delete_queue(path))
-    found = await _symbol(at, "send")
+@entry(5, "A link to a queue that was deleted is refused as missing.", "F-42 F-46")
+async def missing_queue(ctx: Scratch) -> str:
+    path = ctx.path()
+    await ctx.admin(lambda client: client.delete_queue(path))
+    found = await _symbol(ctx, "send")
     expect(found == NOT_FOUND, f"refused with {found!r}")
     return found
 
 
-@entry(
-    "errors-6",
-    "The links of a queue that is deleted end.",
-    falls=("F-46", "P-50"),
-    source="inferred",
-    manages=True,
-    seconds=2.0,
-)
-async def deleted_under_a_link(at: Scratch) -> str:
-    inbox = await at.inbox()
-    path = at.path()
-    await at.admin(lambda client: client.delete_queue(path))
+@entry(6, "The links of a queue that is deleted end.", "F-46 P-50", source="inferred", seconds=2.0)
+async def deleted_under_a_link(ctx: Scratch) -> str:
+    inbox = await ctx.inbox()
+    path = ctx.path()
+    await ctx.admin(lambda client: client.delete_queue(path))
     await asyncio.wait([inbox.receiver.detached], timeout=PATIENCE)
     expect(inbox.receiver.detached.done(), f"the link was there after {PATIENCE:g} s")
     condition = inbox.receiver.detached.result()
@@ -153,41 +97,30 @@ async def deleted_under_a_link(at: Scratch) -> str:
 
 
 @entry(
-    "errors-7",
+    7,
     "An update of a queue detaches its receivers with `detach-forced`; they attach again.",
-    falls=("X-11", "P-41"),
+    "X-11 P-41",
     source="the SDKs' own tests (Go)",
-    manages=True,
     seconds=2.0,
 )
-async def update(at: Scratch) -> str:
-    inbox = await at.inbox()
-    path = at.path()
-
-    def changed(client: ServiceBusAdministrationClient) -> None:
-        found = client.get_queue(path)
-        found.max_delivery_count = 7
-        client.update_queue(found)
-
-    await at.admin(changed)
+async def update(ctx: Scratch) -> str:
+    inbox = await ctx.inbox()
+    await ctx.change("max_delivery_count", 7)
     symbol = await expect_end(
         inbox.receiver.detached, DETACH_FORCED, "detached", within=PATIENCE, what="the link"
     )
-    again = await at.inbox()
+    again = await ctx.inbox()
     expect(again.receiver.is_open, "no receiver can be attached")
     return f"{symbol}, and attached again"
 
 
 @entry(
-    "errors-8",
-    "The refusal of a link has a description with a tracking id and a time.",
-    falls=("X-17", "S-20"),
-    source=EXCEPTIONS,
+    8, "The refusal of a link has a description with a tracking id and a time.", "X-17 S-20", manages=False
 )
-async def tracking_id(at: Scratch) -> str:
-    connection = await at.connection()
+async def tracking_id(ctx: Scratch) -> str:
+    connection = await ctx.connection()
     try:
-        await connection.open_receiver(at.path() + "-none", lambda event: None)
+        await connection.open_receiver(ctx.path() + "-none", lambda event: None)
     except (LinkRefusedError, TokenRefusedError) as error:
         text = str(error.condition.description) if error.condition else ""
         expect("TrackingId" in text and "Timestamp" in text, f"the description is {text!r:.150}")
@@ -197,39 +130,36 @@ async def tracking_id(at: Scratch) -> str:
 
 
 @entry(
-    "errors-9",
+    9,
     "A session filter on a queue without sessions is refused.",
-    falls=("O-6",),
+    "O-6",
     source="message-sessions",
     tier=Tier.STANDARD,
     entities=(Queue(),),
+    manages=False,
 )
-async def session_filter(at: Scratch) -> str:
-    try:
-        await at.session_inbox("a", timeout=1.0)
-    except LinkRefusedError as error:
-        return f"refused with {symbol_of(error.condition)}"
-    expect(False, "it was attached")
-    return ""
+async def session_filter(ctx: Scratch) -> str:
+    return await expect_refused(ctx.session_inbox("a", timeout=1.0))
 
 
-async def _send_at_once(at: Scratch, bodies: Sequence[bytes]) -> list[DeliveryState | None]:
-    """Send messages without waiting for each other; the answers."""
-    sender = await at.sender()
-    sends = asyncio.gather(*(sender.send(at.message(body).encode()) for body in bodies))
+async def _send_at_once(ctx: Scratch, bodies: Sequence[bytes]) -> list[DeliveryState | None]:
+    """Send messages concurrently; return the answers."""
+    sender = await ctx.sender()
+    sends = asyncio.gather(*(sender.send(ctx.message(body).encode()) for body in bodies))
     return await expect_within(sends, "not all were answered", 3 * ANSWER)
 
 
 @entry(
-    "errors-10",
+    10,
     "A namespace that is too busy refuses with `server-busy`, also among internal errors, and says how many seconds to "
     "wait.",
-    falls=("F-40", "P-50"),
+    "F-40 P-50",
+    Price(4),
     source="service-bus-throttling",
-    price=Price(sends=10),
+    manages=False,
 )
-async def busy(at: Scratch) -> str:
-    answers = await _send_at_once(at, [b"burst"] * 10)
+async def busy(ctx: Scratch) -> str:
+    answers = await _send_at_once(ctx, [b"burst"] * 4)
     busy = [each for each in answers if isinstance(each, Rejected) and rejection_symbol(each) == SERVER_BUSY]
     if not busy:
         raise UndecidedError("it was not busy, and to make it so would cost more than it is worth")
@@ -245,23 +175,23 @@ AT_ONCE = 16
 
 
 @entry(
-    "errors-11",
-    "A queue that has reached its size refuses with `resource-limit-exceeded`, and what is in it can be received.",
-    falls=("F-44", "F-45"),
+    11,
+    "A full queue refuses messages with `resource-limit-exceeded`, and those in it can be received.",
+    "F-44 F-45",
+    Price(sends=4 * FULL * 1024**2 // PIECE, receives=4),
     source="service-bus-quotas",
-    price=Price(sends=4 * FULL * 1024**2 // PIECE, receives=4),
     entities=(Queue(max_megabytes=FULL, partitioned=False),),
     seconds=900.0,
     slow=True,
+    manages=False,
 )
-async def full(at: Scratch) -> str:
+async def full(ctx: Scratch) -> str:
     pieces = [bytes(PIECE)] * AT_ONCE
     for sent in range(0, FULL * 1024**2 * 11 // 10, AT_ONCE * PIECE):
-        refusals = {rejection_symbol(each) for each in await _send_at_once(at, pieces)} - {""}
+        refusals = {rejection_symbol(each) for each in await _send_at_once(ctx, pieces)} - {""}
         if refusals:
             expect(refusals == {RESOURCE_LIMIT_EXCEEDED}, f"refused with {refusals}")
-            inbox = await at.inbox()
-            await inbox.complete(await inbox.take(30.0))
+            await ctx.receive(within=30.0)
             return f"{RESOURCE_LIMIT_EXCEEDED} after {sent // 1024**2} MB; a receiver got a message"
     expect(False, f"more than {FULL} MB were accepted")
     return ""

@@ -1,196 +1,167 @@
-"""Time to live: when it begins, what ends it, and what becomes of the message."""
+"""Time to live: its start, its end, and the fate of expired messages."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 
-from sbpair.pair.amqp.performatives import Accepted
+from sbpair.pair.amqp.message import Properties
+from sbpair.pair.client.request import refusal_of
 
-from ..entry import Price, Queue, entry, expect
-from ..scratch import DEAD, Scratch, answer_text
+from ..entry import Price, Queue, Subject, expect
+from ..scratch import DEAD, Scratch, expect_accepted
 
-ARTICLE = "message-expiration"
 AS_BACKLOG = (Queue(dead_letters_expired=True),)
+entry = Subject("expiry", source="message-expiration")
 
 
 @entry(
-    "expiry-1",
-    "A message is not delivered after its time to live.",
-    falls=("T-2", "G-15"),
-    source=ARTICLE,
-    price=Price(sends=1),
-    seconds=2.5,
+    1, "A message is dropped after its time to live.", "T-2 G-15", Price(sends=1, management=1), seconds=2.5
 )
-async def expired_message(at: Scratch) -> str:
-    await at.send(at.message(ttl=1000))
+async def expired_message(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(ttl=1000))
     await asyncio.sleep(1.5)
-    await (await at.inbox()).nothing()
-    return "nothing was delivered"
+    await ctx.nothing()
+    expect(not await ctx.peek(f"q{DEAD}"), "it was dead-lettered, which nobody asked for")
+    return "nothing was delivered, and nothing dead-lettered"
 
 
 @entry(
-    "expiry-2",
-    "An expired message is dead-lettered as `TTLExpiredException` where the queue asks for it.",
-    falls=("T-10", "P-11"),
-    source=ARTICLE,
-    price=Price(sends=1, receives=1),
+    2,
+    "An expired message is dead-lettered as `TTLExpiredException` where the queue is configured so.",
+    "T-10 P-11",
+    Price(1, 1),
     entities=AS_BACKLOG,
     seconds=4.0,
 )
-async def dead(at: Scratch) -> str:
-    await at.send(at.message(ttl=1000))
+async def dead(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(ttl=1000))
     await asyncio.sleep(1.5)
-    await (await at.inbox()).nothing()
-    inbox = await at.inbox(f"q{DEAD}")
-    arrival = await inbox.take(30.0)
-    await inbox.complete(arrival)
-    reason = arrival.message.application_properties.get("DeadLetterReason")
-    expect(reason == "TTLExpiredException", f"the reason is {reason!r}")
-    return str(reason)
+    await ctx.nothing()
+    return await ctx.expect_dead("TTLExpiredException", within=30.0)
 
 
 @entry(
-    "expiry-3",
-    "A locked message does not expire: it is completed as usual.",
-    falls=("T-3",),
-    source=ARTICLE,
-    price=Price(sends=1, receives=1),
+    3,
+    "A locked message does not expire: it can be completed.",
+    "T-3",
+    Price(1, 1),
     entities=AS_BACKLOG,
     seconds=2.5,
 )
-async def locked_message(at: Scratch) -> str:
-    await at.send(at.message(ttl=1000))
-    inbox = await at.inbox()
-    arrival = await inbox.take()
+async def locked_message(ctx: Scratch) -> str:
+    inbox, arrival = await ctx.take(ctx.message(ttl=1000))
     await asyncio.sleep(1.5)
-    answer = await inbox.complete(arrival)
-    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
+    expect_accepted(await inbox.complete(arrival))
     return "accepted after the time to live"
 
 
 @entry(
-    "expiry-4",
-    "An abandoned message whose time is over expires at once.",
-    falls=("T-3", "T-11"),
-    source=ARTICLE,
-    price=Price(sends=1, receives=2),
+    4,
+    "An abandoned message past its time to live expires at once.",
+    "T-3 T-11",
+    Price(1, 2),
     entities=AS_BACKLOG,
     seconds=3.0,
 )
-async def abandoned_message(at: Scratch) -> str:
-    await at.send(at.message(ttl=1000))
-    inbox = await at.inbox()
-    arrival = await inbox.take()
+async def abandoned_message(ctx: Scratch) -> str:
+    inbox, arrival = await ctx.take(ctx.message(ttl=1000))
     await asyncio.sleep(1.5)
     await inbox.abandon(arrival)
     await inbox.nothing()
-    dead_inbox = await at.inbox(f"q{DEAD}")
-    await dead_inbox.complete(await dead_inbox.take(30.0))
+    await ctx.receive(f"q{DEAD}", within=30.0)
     return "it was dead-lettered"
 
 
 @entry(
-    "expiry-5",
-    "The default of the queue is a ceiling for what messages ask for.",
-    falls=("T-6", "G-14"),
-    source=ARTICLE,
-    price=Price(sends=1),
+    5,
+    "The default time to live of the queue applies to messages without their own, and is the maximum.",
+    "T-6 G-14",
+    Price(2),
     entities=(Queue(time_to_live=2.0),),
     seconds=3.5,
 )
-async def ceiling(at: Scratch) -> str:
-    await at.send(at.message(ttl=60_000))
+async def ceiling(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(ttl=60_000), ctx.message())
     await asyncio.sleep(2.5)
-    await (await at.inbox()).nothing()
-    return "a message of 60 s in a queue of 2 s was gone"
+    await ctx.nothing()
+    return "of a queue of 2 s one of 60 s and one without were gone"
 
 
 @entry(
-    "expiry-6",
-    "A message without a time to live takes the default of the queue.",
-    falls=("T-6",),
-    source=ARTICLE,
-    price=Price(sends=1),
-    entities=(Queue(time_to_live=2.0),),
-    seconds=3.5,
+    7, "A scheduled message's time to live counts from its due time.", "T-5 G-17", Price(2, 1), seconds=7.5
 )
-async def default(at: Scratch) -> str:
-    await at.send(at.message())
-    await asyncio.sleep(2.5)
-    await (await at.inbox()).nothing()
-    return "it was gone after 2 s"
+async def scheduled_message(ctx: Scratch) -> str:
+    now = time.time()
+    await ctx.send(
+        ctx.scheduled_message(now + 3.0, b"1", ttl=5_000), ctx.scheduled_message(now + 0.5, b"2", ttl=1_000)
+    )
+    await asyncio.sleep(5.8)
+    await ctx.expect_only(b"1")
+    return "due after 3 s with 5 s to live it was delivered after 5.8 s, due after 0.5 s with 1 s it was gone"
 
 
 @entry(
-    "expiry-7",
-    "The time to live of a scheduled message counts from its scheduled time.",
-    falls=("T-5", "G-17"),
-    source=ARTICLE,
-    price=Price(sends=1, receives=1),
-    seconds=5.0,
-)
-async def scheduled_message(at: Scratch) -> str:
-    import time
-
-    await at.send(at.scheduled_message(time.time() + 3.0, ttl=2_500))
-    await asyncio.sleep(3.2)
-    inbox = await at.inbox()
-    await inbox.complete(await inbox.take(10.0))
-    return "due after 3 s with 2.5 s to live, it was delivered"
-
-
-@entry(
-    "expiry-8",
+    8,
     "A peek shows the message's own time to live.",
-    falls=("T-7",),
+    "T-7",
+    Price(sends=1, management=1),
     source="issues of the SDKs",
-    price=Price(sends=1, receives=1, management=1),
 )
-async def ttl_in_a_peek(at: Scratch) -> str:
-    await at.send(at.message(ttl=60_000))
-    (found,) = await at.peek()
+async def ttl_in_a_peek(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(ttl=60_000))
+    (found,) = await ctx.peek()
     span = found.header.ttl if found.header else None
     expect(span == 60_000, f"it shows {span}")
-    inbox = await at.inbox()
-    await inbox.complete(await inbox.take())
     return "60 000 ms"
 
 
 @entry(
-    "expiry-9",
+    9,
     "A time to live beyond the header's 49.7 days is taken from creation and expiry time.",
-    falls=("P-20", "T-1"),
+    "P-20 T-1",
+    Price(1),
     source="issues of the SDKs",
-    price=Price(sends=1),
     seconds=2.5,
 )
-async def by_properties(at: Scratch) -> str:
-    import time
-    from dataclasses import replace
-
-    message = at.message()
-    assert message.properties is not None  # noqa: S101 - message() sets them
+async def by_properties(ctx: Scratch) -> str:
     now = round(time.time() * 1000)
-    span = replace(message.properties, creation_time=now, absolute_expiry_time=now + 1000)
-    await at.send(replace(message, properties=span))
+    await ctx.send(ctx.message(fields=Properties(creation_time=now, absolute_expiry_time=now + 1000)))
     await asyncio.sleep(1.8)
-    await (await at.inbox()).nothing()
+    await ctx.nothing()
     return "a span of 1 s given by two times was observed"
 
 
 @entry(
-    "expiry-10",
+    10,
     "A dead-letter queue ignores the time to live.",
-    falls=("G-21",),
+    "G-21",
+    Price(1, 2),
     source="service-bus-dead-letter-queues",
-    price=Price(sends=1, receives=2),
     seconds=3.0,
 )
-async def dead_letters_stay(at: Scratch) -> str:
-    await at.send(at.message(ttl=1500))
-    inbox = await at.inbox()
-    await inbox.dead_letter(await inbox.take(), "verify")
+async def dead_letters_stay(ctx: Scratch) -> str:
+    inbox, arrival = await ctx.take(ctx.message(ttl=1500))
+    await inbox.dead_letter(arrival, "verify")
     await asyncio.sleep(2.0)
-    dead_inbox = await at.inbox(f"q{DEAD}")
-    await dead_inbox.complete(await dead_inbox.take())
+    await ctx.receive(f"q{DEAD}")
     return "it was delivered after its time to live"
+
+
+@entry(
+    6,
+    "A deferred message expires when it is received by its number after its time to live.",
+    "T-2 T-10",
+    Price(1, 1, 2),
+    entities=AS_BACKLOG,
+    seconds=3.0,
+)
+async def deferred_message(ctx: Scratch) -> str:
+    inbox, arrival = await ctx.take(ctx.message(ttl=1000))
+    await inbox.defer(arrival)
+    await asyncio.sleep(1.5)
+    refusal = refusal_of(await ctx.ask_for_deferred(arrival.number))
+    expect(refusal is not None, "it was received after its time to live")
+    dead = await ctx.peek(f"q{DEAD}")
+    expect(len(dead) == 1, f"{len(dead)} in the dead-letter queue")
+    return "refused, and dead-lettered"

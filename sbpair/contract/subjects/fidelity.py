@@ -1,12 +1,13 @@
-"""What a message keeps from sender to receiver: the rewrite of a parked message depends on it."""
+"""The parts of a message that survive delivery, on which the rewrite of parked messages depends."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from sbpair.pair.amqp.message import PLACES, DataBody, Message, SequenceBody, ValueBody
+from sbpair.pair.amqp.message import PLACES, DataBody, Header, Properties, SequenceBody, ValueBody
 from sbpair.pair.amqp.types import (
     Byte,
     Char,
@@ -21,19 +22,13 @@ from sbpair.pair.amqp.types import (
     UShort,
 )
 
-from ..entry import DifferenceError, Price, Queue, entry, expect
-from ..inbox import Arrival
+from ..entry import DifferenceError, Price, Queue, Subject, expect
 from ..scratch import Scratch
 
-GUIDE = "service-bus-amqp-protocol-guide"
-ALIASES: dict[object, object] = {
-    "x-ms-path": "orders",
-    "x-ms-sessionid": "customer-7",
-    "x-ms-timetolive": "PT5M",
-    "x-ms-scheduledenqueuetimeutc": "2026-01-01T00:00:00Z",
-    "x-sbpair-version": "1",
-}
 TYPED: dict[object, object] = {
+    "x-ms-path": "orders",
+    "x-ms-timetolive": "PT5M",
+    "x-sbpair-version": "1",
     "bool": True,
     "byte": Byte(-5),
     "short": Short(-300),
@@ -53,14 +48,7 @@ TYPED: dict[object, object] = {
     "symbol": Symbol("sym"),
     "null": None,
 }
-
-
-async def _through(at: Scratch, message: Message) -> Arrival:
-    await at.send(message)
-    inbox = await at.inbox()
-    arrival = await inbox.take()
-    await inbox.complete(arrival)
-    return arrival
+entry = Subject("fidelity", source="service-bus-amqp-protocol-guide")
 
 
 def _with_types(values: dict[object, object]) -> dict[object, tuple[str, object]]:
@@ -68,62 +56,41 @@ def _with_types(values: dict[object, object]) -> dict[object, tuple[str, object]
 
 
 @entry(
-    "fidelity-1",
-    "Application properties keep their AMQP types and values, bit for bit.",
-    falls=("P-21", "G-22"),
-    source=GUIDE,
-    price=Price(sends=1, receives=1),
+    1,
+    "Application properties, those of a parked message too, keep their AMQP types and values, bit for bit.",
+    "P-20 P-21 G-22",
+    Price(1, 1),
 )
-async def property_types(at: Scratch) -> str:
-    arrival = await _through(at, at.message(properties=dict(TYPED)))
+async def property_types(ctx: Scratch) -> str:
+    arrival = await ctx.through(ctx.message(properties=dict(TYPED)))
     sent, got = _with_types(TYPED), _with_types(dict(arrival.message.application_properties))
     changed = [f"{key}: {sent[key]} became {got.get(key)}" for key in sent if sent[key] != got.get(key)]
     expect(not changed, "; ".join(changed))
-    return f"{len(TYPED)} types came back as they went"
+    return f"{len(TYPED)} properties came back as they went"
 
 
 @entry(
-    "fidelity-2",
-    "The application properties of a parked message are left alone.",
-    falls=("P-20", "P-21"),
-    source="paired namespaces",
-    price=Price(sends=1, receives=1),
+    3,
+    "The partition key and unknown delivery and message annotations of the sender are delivered.",
+    "C-2 P-21",
+    Price(1, 1),
 )
-async def aliases(at: Scratch) -> str:
-    arrival = await _through(at, at.message(properties=dict(ALIASES)))
-    got = {key: arrival.message.application_properties.get(key) for key in ALIASES}
-    expect(got == ALIASES, f"they are {got}")
-    return "all came back"
+async def unknown_annotations(ctx: Scratch) -> str:
+    wanted = {"x-opt-sbpair-path": "orders", "x-opt-partition-key": "k"}
+    message = replace(ctx.message(annotations=wanted), delivery_annotations={Symbol("x-opt-sbpair-hop"): 1})
+    arrival = await ctx.through(message)
+    expect(arrival.message.delivery_annotations.get("x-opt-sbpair-hop") == 1, "that of the delivery is gone")
+    for name, value in wanted.items():
+        expect(arrival.annotation(name) == value, f"{name} is {arrival.annotation(name)!r}")
+    return "both came back"
 
 
-@entry(
-    "fidelity-3",
-    "Unknown message annotations of the sender are delivered.",
-    falls=("C-2", "P-21"),
-    source=GUIDE,
-    price=Price(sends=1, receives=1),
-)
-async def unknown_annotations(at: Scratch) -> str:
-    arrival = await _through(at, at.message(annotations={"x-opt-sbpair-path": "orders"}))
-    found = arrival.annotation("x-opt-sbpair-path")
-    expect(found == "orders", f"x-opt-sbpair-path is {found!r}")
-    return "it came back"
-
-
-@entry(
-    "fidelity-4",
-    "The properties of a message are delivered as they were sent.",
-    falls=("P-21", "G-22"),
-    source=GUIDE,
-    price=Price(sends=1, receives=1),
-)
-async def properties(at: Scratch) -> str:
-    from dataclasses import replace
-
-    message = at.message(content_type="application/json", session="s")
-    assert message.properties is not None  # noqa: S101 - message() sets them
-    wanted = replace(
-        message.properties,
+@entry(4, "The properties of a message are delivered as they were sent.", "P-21 G-22", Price(1, 1))
+async def properties(ctx: Scratch) -> str:
+    wanted = Properties(
+        message_id=ctx.new_id(),
+        content_type="application/json",
+        group_id="s",
         subject="label",
         to="somebody",
         reply_to="answers",
@@ -132,7 +99,7 @@ async def properties(at: Scratch) -> str:
         user_id=b"u",
         content_encoding="gzip",
     )
-    arrival = await _through(at, replace(message, properties=wanted))
+    arrival = await ctx.through(ctx.message(fields=wanted))
     got = arrival.message.properties
     names = [name for name in PLACES if getattr(wanted, name) is not None]
     changed = [f"{name}: {getattr(got, name, None)!r}" for name in names
@@ -142,68 +109,36 @@ async def properties(at: Scratch) -> str:
 
 
 @entry(
-    "fidelity-5",
-    "A body of several data sections, of a value and of a sequence stays what it is.",
-    falls=("P-21",),
-    source=GUIDE,
-    price=Price(sends=3, receives=3),
+    5, "A body of several data sections, of a value and of a sequence stays what it is.", "P-21", Price(3, 3)
 )
-async def bodies(at: Scratch) -> str:
+async def bodies(ctx: Scratch) -> str:
     value, sequence = ValueBody({"a": 1, "b": [Int(1), "x"]}), SequenceBody(([1, "two"], [3.0]))
     for body in (value, sequence, DataBody((b"one", b"two"))):
-        arrival = await _through(at, at.message(body))
+        arrival = await ctx.through(ctx.message(body))
         expect(arrival.message.body == body, f"{body} became {arrival.message.body}")
     return "a value, a sequence and two data sections came back"
 
 
-@entry(
-    "fidelity-6",
-    "A message id that is a uuid, a number or bytes keeps its type.",
-    falls=("G-5", "P-21"),
-    source=GUIDE,
-    price=Price(sends=3, receives=3),
-)
-async def ids(at: Scratch) -> str:
-    from dataclasses import replace
-
+@entry(6, "A message id that is a uuid, a number or bytes keeps its type.", "G-5 P-21", Price(3, 3))
+async def ids(ctx: Scratch) -> str:
     seen = []
     for wanted in (UUID(int=7), ULong(9), b"\x01\x02"):
-        message = at.message()
-        assert message.properties is not None  # noqa: S101 - message() sets them
-        arrival = await _through(
-            at, replace(message, properties=replace(message.properties, message_id=wanted))
-        )
+        arrival = await ctx.through(ctx.message(fields=Properties(message_id=wanted)))
         got = arrival.message.properties.message_id if arrival.message.properties else None
         seen.append(f"{type(wanted).__name__} {wanted!r} came as {type(got).__name__} {got!r}")
         expect((type(got), got) == (type(wanted), wanted), seen[-1])
     return "a uuid, a number and bytes came back"
 
 
-@entry(
-    "fidelity-7",
-    "Durable and priority of the header do no harm, and the priority is delivered or dropped.",
-    falls=("G-22",),
-    source=GUIDE,
-    price=Price(sends=1, receives=1),
-)
-async def header(at: Scratch) -> str:
-    from dataclasses import replace
-
-    from sbpair.pair.amqp.message import Header
-
-    arrival = await _through(at, replace(at.message(), header=Header(durable=True, priority=7)))
+@entry(7, "Durable and priority do no harm, and the priority is delivered or dropped.", "G-22", Price(1, 1))
+async def header(ctx: Scratch) -> str:
+    arrival = await ctx.through(replace(ctx.message(), header=Header(durable=True, priority=7)))
     got = arrival.message.header
     return f"durable {got.durable}, priority {got.priority}" if got else "there is no header"
 
 
-@entry(
-    "fidelity-8",
-    "What the SDK sends, this client receives with the same types.",
-    falls=("P-21", "G-22"),
-    source="the SDK",
-    price=Price(sends=1, receives=1),
-)
-async def from_the_sdk(at: Scratch) -> str:
+@entry(8, "What the SDK sends arrives here with the same types.", "P-21 G-22", Price(1, 1), source="the SDK")
+async def from_the_sdk(ctx: Scratch) -> str:
     from azure.servicebus import ServiceBusMessage
 
     values: dict[str | bytes, int | float | bytes | bool | str | UUID] = {
@@ -215,16 +150,8 @@ async def from_the_sdk(at: Scratch) -> str:
         "uuid": UUID(int=3),
         "bin": b"\x00",
     }
-    path, name = at.path(), at.new_id()
-
-    def send() -> None:
-        with at.target().sdk() as client, client.get_queue_sender(path) as sender:
-            sender.send_messages(ServiceBusMessage(b"sdk", message_id=name, application_properties=values))
-
-    await at.in_thread(send)
-    inbox = await at.inbox()
-    arrival = await inbox.take()
-    await inbox.complete(arrival)
+    await ctx.send_by_sdk(ServiceBusMessage(b"sdk", message_id=ctx.new_id(), application_properties=values))
+    arrival = await ctx.receive()
     got = arrival.message.application_properties
     changed = [f"{key!r}: {got.get(key)!r}" for key, value in values.items() if got.get(key) != value]
     expect(not changed, "; ".join(changed))
@@ -232,28 +159,24 @@ async def from_the_sdk(at: Scratch) -> str:
 
 
 @entry(
-    "fidelity-9",
-    "What this client sends, the SDK receives with the same values.",
-    falls=("P-21", "G-22"),
-    source="the SDK",
-    price=Price(sends=1, receives=1),
+    9, "What is sent here, the SDK receives with the same values.", "P-21 G-22", Price(1, 1), source="the SDK"
 )
-async def to_the_sdk(at: Scratch) -> str:
+async def to_the_sdk(ctx: Scratch) -> str:
     values: dict[object, object] = {
         "text": "täxt", "int": Int(7), "long": 2**40, "double": 2.5, "bool": True, "uuid": UUID(int=3)
     }  # fmt: skip
-    await at.send(at.message(properties=dict(values)))
-    path = at.path()
+    await ctx.send(ctx.message(properties=dict(values)))
+    path = ctx.path()
 
     def receive() -> dict[str, object]:
-        with at.target().sdk() as client, client.get_queue_receiver(path) as receiver:
+        with ctx.sdk() as client, client.get_queue_receiver(path) as receiver:
             for message in receiver.receive_messages(1, max_wait_time=10):
                 receiver.complete_message(message)
                 carried = message.application_properties or {}
                 return {k.decode() if isinstance(k, bytes) else k: v for k, v in carried.items()}
         return {}
 
-    got = await at.in_thread(receive)
+    got = await ctx.in_thread(receive)
     got = {key: value.decode() if isinstance(value, bytes) else value for key, value in got.items()}
     changed = [f"{key}: {got.get(str(key))!r}" for key, value in values.items() if got.get(str(key)) != value]
     expect(not changed, "; ".join(changed))
@@ -261,14 +184,14 @@ async def to_the_sdk(at: Scratch) -> str:
 
 
 @entry(
-    "fidelity-10",
-    "A message that was parked and restored by a syphon's rewrite is the message that was sent.",
-    falls=("P-21", "G-22", "G-16"),
+    2,
+    "A message parked and restored by a syphon equals the message sent.",
+    "P-21 G-22 G-16",
+    Price(2, 2),
     source="decided",
-    price=Price(sends=2, receives=2),
     entities=(Queue(), Queue(label="backlog/x-servicebus-transfer/0")),
 )
-async def rewritten(at: Scratch) -> str:
+async def rewritten(ctx: Scratch) -> str:
     from azure.servicebus import ServiceBusMessage
 
     from sbpair.pair.envelope.copies import prepare
@@ -277,30 +200,23 @@ async def rewritten(at: Scratch) -> str:
 
     original = ServiceBusMessage(
         b"parked",
-        message_id=at.new_id(),
+        message_id=ctx.new_id(),
         session_id="s-1",
         time_to_live=timedelta(minutes=5),
         subject="label",
         application_properties={"n": 7, "x": "y"},
     )
     backlog = "backlog/x-servicebus-transfer/0"
-    path = at.path(backlog)
-
-    def parked() -> None:
-        with at.target().sdk() as client, client.get_queue_sender(path) as sender:
-            sender.send_messages(park(prepare(original), "orders"))
-
-    await at.in_thread(parked)
-    away = await at.inbox(backlog)
+    await ctx.send_by_sdk(park(prepare(original), "orders"), to=backlog)
+    away = await ctx.inbox(backlog)
     held = await away.take()
     found = restore(held.event.payload, round(time.time() * 1000))
     if not isinstance(found, Forward) or found.path != "orders":
         raise DifferenceError(f"it was restored as {found!r:.100}")
-    await (await at.sender()).send(found.payload)
+    await (await ctx.sender()).send(found.payload)
     await away.complete(held)
-    home = await at.inbox()
-    arrival = await home.take()
-    await home.complete(arrival)
+    home = await ctx.inbox()
+    arrival = await home.receive()
     got = arrival.message
     seen = (
         got.properties.group_id if got.properties else None,

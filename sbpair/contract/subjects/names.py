@@ -2,226 +2,385 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
-from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
+from sbpair.pair.amqp.errors import ENTITY_DISABLED
+from sbpair.pair.ground.entity_settings import SESSIONS
 from sbpair.pair.ground.side import Side
 from sbpair.pair.pairing.shared.backlog import FOREVER
 
-from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import Scratch
+from ..administration import settings_of
+from ..entry import Price, Queue, Subject, Subscription, Tier, Topic, expect
+from ..scratch import Scratch, expect_refused
 
 if TYPE_CHECKING:
-    from azure.servicebus.management import QueueProperties
+    from azure.servicebus.management import ServiceBusAdministrationClient
 
 BACKLOG = Queue(label="contoso/x-servicebus-transfer/0", side=Side.SECONDARY)
-PAIRED = "paired namespaces, service-bus-paired-namespaces"
+LIMITLESS = timedelta(days=10_000_000)  # the SDK parses the longest span as more than this
 ADMIN = "the administration API, service-bus-resource-manager"
+entry = Subject("names", source="paired namespaces, service-bus-paired-namespaces", manages=True)
 
 
 @entry(
-    "names-1",
-    "A queue may have slashes in its name, as backlog queues do, and takes and delivers messages.",
-    falls=("P-10",),
-    source=PAIRED,
-    price=Price(sends=1, receives=1),
+    1,
+    "A queue with slashes in its name, like a backlog queue, accepts and delivers messages.",
+    "P-10",
+    Price(1, 1),
     entities=(BACKLOG,),
     about_creation=True,
+    manages=False,
 )
-async def slashes(at: Scratch) -> str:
-    await at.send(at.message(b"parked"), to=BACKLOG.label)
-    inbox = await at.inbox(BACKLOG.label)
-    arrival = await inbox.take()
-    await inbox.complete(arrival)
-    expect(arrival.body == b"parked", f"it delivered {arrival.body!r}")
+async def slashes(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(b"parked"), to=BACKLOG.label)
+    await ctx.expect(b"parked", of=BACKLOG.label)
     return "a message went in and came out"
 
 
-async def _queue(at: Scratch) -> QueueProperties:
-    path = at.path()
-    return await at.admin(lambda client: client.get_queue(path))
+def status_of(call: Callable[[], object]) -> int:
+    """Return the status with which a call is refused, 0 if it is not."""
+    try:
+        call()
+    except ResourceNotFoundError:  # the SDK makes some of these itself, without a status
+        return 404
+    except HttpResponseError as error:
+        return error.status_code or -1
+    return 0
 
 
 @entry(
-    "names-2",
-    "A queue can be created with the largest size of 5120 MB, and says so.",
-    falls=("P-11",),
-    source=PAIRED,
-    entities=(Queue(max_megabytes=5120),),
+    2,
+    "A queue can be created with the largest size, 5120 MB, and a maximum delivery count of 2147483647.",
+    "P-11 P-44",
+    entities=(Queue(max_megabytes=5120, max_deliveries=2**31 - 1),),
     about_creation=True,
-    manages=True,
 )
-async def largest(at: Scratch) -> str:
-    size = (await _queue(at)).max_size_in_megabytes or 0
+async def largest(ctx: Scratch) -> str:
+    found = await ctx.description()
+    size, deliveries = found.max_size_in_megabytes or 0, found.max_delivery_count
     expect(size in (5120, 5120 * 16), f"max_size_in_megabytes is {size}")
+    expect(deliveries == 2**31 - 1, f"max_delivery_count is {deliveries}")
     return f"max_size_in_megabytes is {size}"
 
 
 @entry(
-    "names-3",
-    "A queue can be created with a maximum delivery count of 2147483647.",
-    falls=("P-11", "P-44"),
-    source=PAIRED,
-    entities=(Queue(max_deliveries=2**31 - 1),),
-    about_creation=True,
-    manages=True,
-)
-async def deliveries(at: Scratch) -> str:
-    found = (await _queue(at)).max_delivery_count
-    expect(found == 2**31 - 1, f"max_delivery_count is {found}")
-    return f"max_delivery_count is {found}"
-
-
-@entry(
-    "names-4",
-    "Without one of its own, a queue has the default time to live of no limit (on Basic 14 days).",
-    falls=("P-11", "T-8"),
+    4,
+    "By default a queue has a lock duration of one minute and an unlimited time to live (on Basic 14 days).",
+    "P-11 T-8 O-6",
     source="message-expiration",
-    manages=True,
 )
-async def no_limit(at: Scratch) -> str:
-    span = (await _queue(at)).default_message_time_to_live
-    is_long = isinstance(span, timedelta) and (
-        span > timedelta(days=10_000_000) or span == timedelta(days=14)
-    )
+async def defaults(ctx: Scratch) -> str:
+    found = await ctx.description()
+    span, lock = found.default_message_time_to_live, found.lock_duration
+    is_long = isinstance(span, timedelta) and (span > LIMITLESS or span == timedelta(days=14))
     expect(is_long, f"default_message_time_to_live is {span}")
+    expect(lock == timedelta(minutes=1), f"lock_duration is {lock}")
+    most, window = found.max_delivery_count, found.duplicate_detection_history_time_window
+    expect(
+        (most, window) == (10, timedelta(minutes=10)), f"max_delivery_count is {most}, the window {window}"
+    )
     return f"default_message_time_to_live is {span}"
 
 
 @entry(
-    "names-5",
-    "A queue can be told to live for ever while idle, in the service's own notation.",
-    falls=("P-11", "T-20"),
-    source=PAIRED,
-    manages=True,
+    5,
+    "A queue can be exempted from deletion on idle in the notation of the service.",
+    "P-11 T-20",
     tier=Tier.STANDARD,
 )
-async def never_idle(at: Scratch) -> str:
-    path = at.path()
-
-    def change(client: object) -> object:
-        found = client.get_queue(path)  # type: ignore[attr-defined]
-        found.auto_delete_on_idle = FOREVER
-        client.update_queue(found)  # type: ignore[attr-defined]
-        return client.get_queue(path).auto_delete_on_idle  # type: ignore[attr-defined]
-
-    span = await at.admin(change)
-    expect(
-        isinstance(span, timedelta) and span > timedelta(days=10_000_000), f"auto_delete_on_idle is {span}"
-    )
+async def never_idle(ctx: Scratch) -> str:
+    span = (await ctx.change("auto_delete_on_idle", FOREVER)).auto_delete_on_idle
+    expect(isinstance(span, timedelta) and span > LIMITLESS, f"auto_delete_on_idle is {span}")
     return f"auto_delete_on_idle is {span}"
 
 
 @entry(
-    "names-6",
-    "A lock of one minute is the default of a queue.",
-    falls=("P-11", "O-6"),
-    source="message-transfers-locks-settlement",
-    manages=True,
-)
-async def minute(at: Scratch) -> str:
-    span = (await _queue(at)).lock_duration
-    expect(span == timedelta(minutes=1), f"lock_duration is {span}")
-    return f"lock_duration is {span}"
-
-
-@entry(
-    "names-7",
-    "Dead-lettering on expiration is set when asked for, and batched operations are on.",
-    falls=("P-11", "T-10"),
-    source=PAIRED,
+    7,
+    "Dead-lettering on expiration can be set, and batched operations are enabled.",
+    "P-11 T-10",
     entities=(Queue(dead_letters_expired=True),),
-    manages=True,
 )
-async def expiration(at: Scratch) -> str:
-    found = await _queue(at)
+async def expiration(ctx: Scratch) -> str:
+    found = await ctx.description()
     dead, batched = found.dead_lettering_on_message_expiration, found.enable_batched_operations
     expect(dead is True and batched is True, f"dead-lettering is {dead}, batched operations are {batched}")
     return "both are set"
 
 
 @entry(
-    "names-8",
-    "To create a queue that exists is a conflict, 409, not a success.",
-    falls=("P-12",),
+    8,
+    "To create a queue that exists is a conflict, 409, and a missing one is missing, 404.",
+    "P-12 X-13",
     source=ADMIN,
-    manages=True,
 )
-async def twice(at: Scratch) -> str:
-    path = at.path()
-
-    def create(client: object) -> str:
-        try:
-            client.create_queue(path)  # type: ignore[attr-defined]
-        except ResourceExistsError as error:
-            return str(error.status_code)
-        except HttpResponseError as error:
-            return f"{error.status_code}: {error.message}"
-        return "a success"
-
-    seen = await at.admin(create)
-    expect(seen == "409", f"the second creation gave {seen}")
-    return "409"
+async def twice(ctx: Scratch) -> str:
+    path, none = ctx.path(), ctx.new_id()
+    seen = await ctx.admin(lambda client: status_of(lambda: client.create_queue(path)))
+    expect(seen == 409, f"the second creation gave {seen or 'a success'}")
+    seen = await ctx.admin(lambda client: status_of(lambda: client.get_queue(none)))
+    expect(seen == 404, f"a missing one gave {seen or 'a success'}")
+    return "409 and 404"
 
 
 @entry(
-    "names-9",
-    "The administration API says of a missing queue that it is missing.",
-    falls=("P-12", "X-13"),
-    source="the SDK's administration client",
-    entities=(),
-    manages=True,
-)
-async def missing(at: Scratch) -> str:
-    name = at.new_id()
-
-    def ask(client: object) -> str:
-        try:
-            client.get_queue(name)  # type: ignore[attr-defined]
-        except ResourceNotFoundError:
-            return "missing"
-        except HttpResponseError as error:
-            return f"{error.status_code}: {error.message}"
-        return "there"
-
-    seen = await at.admin(ask)
-    expect(seen == "missing", f"it was said to be {seen}")
-    return "missing"
-
-
-@entry(
-    "names-10",
-    "Paths are compared without regard to the case of ASCII letters.",
-    falls=("R-119",),
+    10,
+    "Paths are compared ignoring the case of ASCII letters.",
+    "R-119",
+    Price(1, 1),
     source="service-bus-quotas",
-    price=Price(sends=1, receives=1),
+    manages=False,
 )
-async def any_case(at: Scratch) -> str:
-    connection = await at.connection()
-    sender = await connection.open_sender(at.path().upper())
-    await sender.send(at.message(b"upper").encode())
-    inbox = await at.inbox()
-    arrival = await inbox.take()
-    await inbox.complete(arrival)
+async def any_case(ctx: Scratch) -> str:
+    connection = await ctx.connection()
+    sender = await connection.open_sender(ctx.path().upper())
+    await sender.send(ctx.message(b"upper").encode())
+    await ctx.receive()
     return "a message sent to the name in capitals arrived"
 
 
 @entry(
-    "names-11",
-    "A queue counts its active messages, and those that are dead-lettered.",
-    falls=("H-52", "P-14"),
+    11,
+    "A queue counts its active, dead-lettered and scheduled messages.",
+    "H-52 P-14",
+    Price(3, 1),
     source=ADMIN,
-    price=Price(sends=2, receives=1),
-    manages=True,
 )
-async def counts(at: Scratch) -> str:
-    await at.send(at.message(), at.message())
-    inbox = await at.inbox()
-    await inbox.dead_letter(await inbox.take(), "verify")
-    path = at.path()
-    found = await at.admin(lambda client: client.get_queue_runtime_properties(path))
-    seen = f"{found.active_message_count} active, {found.dead_letter_message_count} dead-lettered"
-    expect((found.active_message_count, found.dead_letter_message_count) == (1, 1), seen)
+async def counts(ctx: Scratch) -> str:
+    inbox, arrival = await ctx.take(ctx.message(), ctx.message(), ctx.scheduled_message(time.time() + 300.0))
+    await inbox.dead_letter(arrival, "verify")
+    path = ctx.path()
+    found = await ctx.admin(lambda client: client.get_queue_runtime_properties(path))
+    counts = (found.active_message_count, found.dead_letter_message_count, found.scheduled_message_count)
+    seen = "{} active, {} dead-lettered, {} scheduled".format(*counts)
+    expect(
+        (*counts, found.total_message_count) == (1, 1, 1, 3), f"{seen}, {found.total_message_count} in all"
+    )
+    size, born = found.size_in_bytes or 0, found.created_at_utc or EPOCH
+    expect(
+        size > 0 and abs(datetime.now(UTC) - born) < HOUR, f"its size is {size}, and it is there since {born}"
+    )
     return seen
+
+
+SPAN = timedelta(seconds=45)
+EPOCH = datetime.fromtimestamp(0, UTC)
+HOUR = timedelta(hours=1)
+QUEUE = Queue(
+    lock=SPAN.total_seconds(),
+    time_to_live=HOUR.total_seconds(),
+    sessions=True,
+    duplicates_within=300.0,
+    max_deliveries=7,
+    dead_letters_expired=True,
+    max_megabytes=2048,
+    partitioned=False,
+)
+TOPIC = Topic(label="news/of/the/day", time_to_live=HOUR.total_seconds(), duplicates_within=300.0)
+SUBSCRIPTION = Subscription(
+    topic=TOPIC.label,
+    lock=SPAN.total_seconds(),
+    time_to_live=HOUR.total_seconds(),
+    sessions=True,
+    max_deliveries=7,
+    dead_letters_expired=True,
+)
+CHANGES: Mapping[str, object] = {
+    "lock_duration": 2 * SPAN,
+    "default_message_time_to_live": 2 * HOUR,
+    "duplicate_detection_history_time_window": timedelta(minutes=3),
+    "max_delivery_count": 3,
+    "dead_lettering_on_message_expiration": False,
+    "dead_lettering_on_filter_evaluation_exceptions": False,
+    "enable_batched_operations": False,
+    "auto_delete_on_idle": 3 * HOUR,
+    "user_metadata": "of <verify> & co",
+    "status": "ReceiveDisabled",
+}
+"""Settings that can be updated; a kind of entity has some of them."""
+
+BEYOND: Sequence[tuple[str, object]] = (
+    ("lock_duration", timedelta(seconds=4)),
+    ("lock_duration", timedelta(minutes=6)),
+    ("default_message_time_to_live", timedelta(0)),
+    ("duplicate_detection_history_time_window", timedelta(seconds=10)),
+    ("duplicate_detection_history_time_window", timedelta(days=8)),
+    ("max_delivery_count", 0),
+    ("auto_delete_on_idle", timedelta(minutes=4)),
+    ("max_size_in_megabytes", 1000),
+    ("user_metadata", "x" * 1025),
+    (SESSIONS.name, True),
+    ("requires_duplicate_detection", True),
+)
+"""Settings that a queue does not take, or keeps as it was created."""
+
+
+def _expect_read_back(found: object, wanted: Mapping[str, object]) -> None:
+    differs = [
+        f"{name} is {getattr(found, name)!r}" for name in wanted if getattr(found, name) != wanted[name]
+    ]
+    expect(not differs, "; ".join(differs))
+
+
+def _updated(found: object) -> dict[str, object]:
+    """Change a description and return the changes. A topic, from which nothing is received, gets SendDisabled."""
+    changes = {name: value for name, value in CHANGES.items() if hasattr(found, name)}
+    if not hasattr(found, "max_delivery_count"):
+        changes["status"] = "SendDisabled"
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return changes
+
+
+@entry(
+    12,
+    "The settings of a queue read back as created and as updated.",
+    "P-11 P-14 R-84",
+    source=ADMIN,
+    entities=(QUEUE,),
+    tier=Tier.STANDARD,
+)
+async def queue_settings(ctx: Scratch) -> str:
+    path, found = ctx.path(), await ctx.description()
+    asked = settings_of(QUEUE, {})
+    _expect_read_back(found, asked)
+    changes = _updated(found)
+    await ctx.admin(lambda client: client.update_queue(found))
+    _expect_read_back(await ctx.description(), {**asked, **changes})
+    (listed,) = [
+        each for each in await ctx.admin(lambda client: list(client.list_queues())) if each.name == path
+    ]
+    _expect_read_back(listed, {**asked, **changes})
+    return f"{len(asked)} settings, and then {len(changes)} others"
+
+
+@entry(
+    13,
+    "The settings of a topic and a subscription read back as created and as updated.",
+    "P-14 T-9",
+    source=ADMIN,
+    entities=(
+        TOPIC,
+        SUBSCRIPTION,
+        Subscription(topic=TOPIC.label, label="s2"),
+    ),
+    tier=Tier.STANDARD,
+    about_creation=True,
+)
+async def topic_settings(ctx: Scratch) -> str:
+    path = ctx.path(TOPIC.label)
+    asked_of_topic, asked_of_subscription = settings_of(TOPIC, {}), settings_of(SUBSCRIPTION, {})
+
+    def check(client: ServiceBusAdministrationClient) -> None:
+        subscription, topic = client.get_subscription(path, "s"), client.get_topic(path)
+        _expect_read_back(topic, asked_of_topic)
+        _expect_read_back(subscription, asked_of_subscription)
+        of_topic, of_subscription = _updated(topic), _updated(subscription)
+        client.update_topic(topic)
+        client.update_subscription(path, subscription)
+        _expect_read_back(client.get_topic(path), {**asked_of_topic, **of_topic})
+        _expect_read_back(client.get_subscription(path, "s"), {**asked_of_subscription, **of_subscription})
+        listed = {each.name: each for each in client.list_subscriptions(path, max_page_size=1)}
+        expect(set(listed) == {"s", "s2"}, f"listed are {sorted(listed)}")
+        _expect_read_back(listed["s"], {**asked_of_subscription, **of_subscription})
+        expect(path in [each.name for each in client.list_topics()], "the topic is not listed")
+        count = client.get_topic_runtime_properties(path).subscription_count
+        expect(count == 2, f"the topic counts {count} subscriptions")
+        client.delete_subscription(path, "s2")
+        left = [each.name for each in client.list_subscriptions(path)]
+        expect(left == ["s"], f"after one was deleted there are {left}")
+
+    await ctx.admin(check)
+    await ctx.expect_no_sends(TOPIC.label)
+    await expect_refused(ctx.inbox(f"{TOPIC.label}/Subscriptions/s"), ENTITY_DISABLED)
+    return "as created, and as updated; two subscriptions were listed and counted, and one was deleted"
+
+
+@entry(
+    9,
+    "The administration API refuses to update missing and to create existing entities of every kind.",
+    "P-12 X-13",
+    source=ADMIN,
+    entities=(Queue(), Topic(), Subscription()),
+    tier=Tier.STANDARD,
+)
+async def missing_and_twice(ctx: Scratch) -> str:
+    topic, none = ctx.path("t"), ctx.new_id()
+
+    def check(client: ServiceBusAdministrationClient) -> str:
+        queue = client.get_queue(ctx.path())
+        queue.name = none
+        missing = (
+            lambda: client.get_topic(none),
+            lambda: client.get_subscription(topic, "none"),
+            lambda: client.get_rule(topic, "s", "none"),
+            lambda: client.delete_queue(none),
+            lambda: client.delete_topic(none),
+            lambda: client.delete_subscription(topic, "none"),
+            lambda: client.update_queue(queue),
+            lambda: client.create_subscription(none, "s"),
+        )
+        twice = (
+            lambda: client.create_topic(topic),
+            lambda: client.create_subscription(topic, "s"),
+            lambda: client.create_rule(topic, "s", "$Default"),
+        )
+        return f"{[status_of(each) for each in missing]}, {[status_of(each) for each in twice]}"
+
+    seen = await ctx.admin(check)
+    expect(seen == f"{[404] * 8}, {[409] * 3}", f"they gave {seen}")
+    return "404 and 409"
+
+
+@entry(
+    6,
+    "The administration API returns the name, kind, tier and creation time of a namespace.",
+    "P-14 K-1",
+    source=ADMIN,
+    entities=(),
+)
+async def namespace(ctx: Scratch) -> str:
+    found = await ctx.admin(lambda client: client.get_namespace_properties())
+    seen = f"{found.messaging_sku}, {found.namespace_type}"
+    expect(
+        found.messaging_sku in ("Basic", "Standard", "Premium") and found.namespace_type == "Messaging", seen
+    )
+    expect(bool(found.name) and found.created_at_utc is not None, f"name and time are {found.name!r:.60}")
+    return seen
+
+
+@entry(
+    3,
+    "The administration API refuses settings out of range, names that are too long, and invalid filters.",
+    "P-12 P-14",
+    source=ADMIN,
+    entities=(Queue(), Topic(), Subscription()),
+    tier=Tier.STANDARD,
+)
+async def beyond(ctx: Scratch) -> str:
+    from azure.servicebus.management import SqlRuleFilter
+
+    topic, long = ctx.path("t"), ctx.new_id() + "x" * 260
+
+    def check(client: ServiceBusAdministrationClient) -> list[int]:
+        found = client.get_queue(ctx.path())
+        bad: list[Callable[[], object]] = [
+            partial(client.update_queue, found, **{name: value}) for name, value in BEYOND
+        ]
+        bad += (
+            lambda: client.create_queue(long),
+            lambda: client.create_topic(long),
+            lambda: client.create_subscription(topic, long[:51]),
+            lambda: client.create_rule(topic, "s", long[:51]),
+            lambda: client.create_rule(topic, "s", "r", filter=SqlRuleFilter("n >")),
+        )
+        return list(map(status_of, bad))
+
+    seen = await ctx.admin(check)
+    expect(set(seen) == {400}, f"they gave {seen}")
+    return f"{len(seen)} were refused with 400"

@@ -2,171 +2,150 @@
 
 from __future__ import annotations
 
-from sbpair.pair.amqp.performatives import Accepted, TransactionalState
-from sbpair.pair.syphon.land.transaction import TransactionController
+from sbpair.pair.amqp.message import Message, SequenceBody
+from sbpair.pair.amqp.performatives import TransactionalState
+from sbpair.pair.client.request import refusal_of
+from sbpair.pair.syphon.watch.peeking import peek_all
 
-from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import Scratch, answer_text, rejection_symbol
+from ..entry import Price, Queue, Subject, Tier, expect
+from ..scratch import KEY, Scratch, expect_rejected, number_of
 
-ARTICLE = "service-bus-partitioning"
 PARTITIONED = (Queue(partitioned=True),)
-
-
-async def _numbers(at: Scratch, count: int) -> list[int]:
-    inbox = await at.inbox()
-    found = []
-    for _ in range(count):
-        arrival = await inbox.take()
-        number = arrival.annotation("x-opt-sequence-number")
-        found.append(number if isinstance(number, int) else -1)
-        await inbox.complete(arrival)
-    return found
+entry = Subject("partitions", source="service-bus-partitioning", entities=PARTITIONED)
 
 
 @entry(
-    "partitions-1",
+    1,
     "Messages with one key go to one partition: the high 16 bits of their numbers are equal.",
-    falls=("Q-6", "Q-10"),
-    source=ARTICLE,
-    price=Price(sends=3, receives=3),
-    entities=PARTITIONED,
+    "Q-6 Q-10",
+    Price(2, 2),
 )
-async def one_key(at: Scratch) -> str:
-    await at.send(*(at.message(annotations={"x-opt-partition-key": "k"}) for _ in range(3)))
-    highs = {number >> 48 for number in await _numbers(at, 3)}
+async def one_key(ctx: Scratch) -> str:
+    await ctx.send(*(ctx.message(annotations=KEY) for _ in range(2)))
+    highs = {each.number >> 48 for each in await ctx.receive_all(2)}
     expect(len(highs) == 1, f"the partitions are {highs}")
     return "one partition"
 
 
-@entry(
-    "partitions-2",
-    "Messages without a key are spread over partitions.",
-    falls=("Q-5", "F-50"),
-    source=ARTICLE,
-    price=Price(sends=6, receives=6),
-    entities=PARTITIONED,
-)
-async def spread(at: Scratch) -> str:
-    await at.send(*(at.message() for _ in range(6)))
-    highs = {number >> 48 for number in await _numbers(at, 6)}
+@entry(2, "Messages without a key are spread over partitions.", "Q-5 F-50", Price(3, 3))
+async def spread(ctx: Scratch) -> str:
+    await ctx.send(*(ctx.message() for _ in range(3)))
+    highs = {each.number >> 48 for each in await ctx.receive_all(3)}
     expect(len(highs) > 1, f"the partitions are {highs}")
-    return f"{len(highs)} partitions for 6 messages"
+    return f"{len(highs)} partitions for 3 messages"
+
+
+@entry(3, "A batch of messages with several keys is refused.", "Q-7 Q-8", source="issues of the SDKs")
+async def several_keys(ctx: Scratch) -> str:
+    messages = [ctx.message(annotations={"x-opt-partition-key": key}) for key in ("a", "b")]
+    return expect_rejected(await ctx.answer_to_batch(messages))
+
+
+@entry(4, "Peeking to the end shows the messages of all partitions.", "Q-9 O-4", Price(sends=3, management=4))
+async def all_partitions(ctx: Scratch) -> str:
+    await ctx.send(*(ctx.message() for _ in range(3)))
+    pages = peek_all(await ctx.connection(), ctx.path(), Message.decode, number_of, most=40)
+    seen = {number_of(each) async for each in pages}
+    expect(len(seen) == 3, f"{len(seen)} of 3 were shown")
+    return "all three were shown"
 
 
 @entry(
-    "partitions-3",
-    "A batch of messages with several keys is refused.",
-    falls=("Q-7", "Q-8"),
-    source="issues of the SDKs",
-    entities=PARTITIONED,
-)
-async def several_keys(at: Scratch) -> str:
-    messages = [at.message(annotations={"x-opt-partition-key": key}) for key in ("a", "b")]
-    answer = await at.answer_to_batch(messages)
-    expect(bool(rejection_symbol(answer)), f"the answer is {answer_text(answer)}")
-    return answer_text(answer)
-
-
-@entry(
-    "partitions-4",
-    "Peeking until nothing comes shows the messages of all partitions.",
-    falls=("Q-9", "O-4"),
-    source=ARTICLE,
-    price=Price(sends=4, receives=4, management=5),
-    entities=PARTITIONED,
-)
-async def all_partitions(at: Scratch) -> str:
-    from sbpair.pair.amqp.types import Symbol
-
-    await at.send(*(at.message() for _ in range(4)))
-    seen: set[object] = set()
-    start = 0
-    for _ in range(40):
-        found = await at.peek(start=start)
-        if not found:
-            break
-        numbers = [each.message_annotations[Symbol("x-opt-sequence-number")] for each in found]
-        seen.update(numbers)
-        start = max(number for number in numbers if isinstance(number, int)) + 1
-    await _numbers(at, 4)
-    expect(len(seen) == 4, f"{len(seen)} of 4 were shown")
-    return "all four were shown"
-
-
-@entry(
-    "partitions-5",
-    "Duplicates are detected where their key is the same.",
-    falls=("Q-11", "G-6"),
-    source=ARTICLE,
-    price=Price(sends=2, receives=1),
+    5,
+    "Duplicates are detected only if their partition keys are equal.",
+    "Q-11 G-6",
+    Price(2, 1),
     entities=(Queue(partitioned=True, duplicates_within=600.0),),
     tier=Tier.STANDARD,
 )
-async def duplicates(at: Scratch) -> str:
-    name = at.new_id()
-    await at.send(at.message(b"1", id=name), at.message(b"2", id=name))
-    inbox = await at.inbox()
-    await inbox.complete(await inbox.take())
+async def duplicates(ctx: Scratch) -> str:
+    name = ctx.new_id()
+    await ctx.send(ctx.message(b"1", id=name), ctx.message(b"2", id=name))
+    inbox = await ctx.inbox()
+    await inbox.receive()
     await inbox.nothing()
     return "one came"
 
 
 @entry(
-    "partitions-6",
-    "A message without a key is refused in a transaction.",
-    falls=("Q-13",),
-    source=ARTICLE,
-    entities=PARTITIONED,
+    6,
+    "In a transaction a message without a key, or with another one, is refused, and one with a key is sent via its "
+    "entity.",
+    "Q-13 C-2",
+    Price(1, 1),
     tier=Tier.STANDARD,
+    entities=(*PARTITIONED, Queue(label="target")),
 )
-async def no_key(at: Scratch) -> str:
-    from sbpair.pair.client.errors import ClientError
-
-    controller = TransactionController(await at.connection())
-    txn = await controller.declare()
-    answer = await at.answer(at.message(), state=TransactionalState(txn))
-    if rejection_symbol(answer):
-        await controller.roll_back(txn)
-        return answer_text(answer)
-    try:
-        await controller.commit(txn)
-    except ClientError as error:
-        return f"the commit: {type(error).__name__}"
-    expect(False, f"it was committed after {answer_text(answer)}")
-    return ""
+async def no_key(ctx: Scratch) -> str:
+    first, second = (ctx.message(annotations={"x-opt-partition-key": key}) for key in ("a", "b"))
+    await ctx.expect_no_commit((first, "q"), (second, "q"))
+    refused = await ctx.expect_no_commit((ctx.message(), "q"))
+    sender = await (await ctx.connection()).open_sender(ctx.path("target"), via=ctx.path())
+    controller, txn = await ctx.transaction()
+    via = ctx.message(SequenceBody(([1],)), annotations={"x-opt-via-partition-key": "k"})
+    await sender.send(via.encode(), state=TransactionalState(txn))
+    await controller.commit(txn)
+    await ctx.receive("target")
+    return f"{refused}; with a key it came"
 
 
 @entry(
-    "partitions-7",
+    7,
     "A session lives in one partition, and keeps its order.",
-    falls=("Q-12", "O-1"),
-    source=ARTICLE,
-    price=Price(sends=4, receives=4),
+    "Q-12 O-1",
+    Price(3, 3),
     entities=(Queue(partitioned=True, sessions=True),),
     tier=Tier.STANDARD,
 )
-async def session(at: Scratch) -> str:
-    await at.send(*(at.message(bytes([n]), session="a") for n in range(4)))
-    inbox, _ = await at.session_inbox("a")
-    bodies = []
-    for _ in range(4):
-        arrival = await inbox.take()
-        bodies.append(arrival.body)
-        expect(isinstance(await inbox.complete(arrival), Accepted), "it was not completed")
-    expect(bodies == [bytes([n]) for n in range(4)], f"they came as {bodies}")
-    return "four in order"
+async def session(ctx: Scratch) -> str:
+    await ctx.send(*(ctx.message(bytes([n]), session="a") for n in range(3)))
+    inbox, _ = await ctx.session_inbox("a")
+    await inbox.expect(*(bytes([n]) for n in range(3)))
+    return "three in order"
 
 
 @entry(
-    "partitions-8",
-    "The size of a partitioned queue is sixteen times what was asked for.",
-    falls=("P-14", "H-52"),
-    source=ARTICLE,
+    8,
+    "The size of a partitioned queue is sixteen times the requested one.",
+    "P-14 H-52",
     entities=(Queue(partitioned=True, max_megabytes=1024),),
     manages=True,
+    about_creation=True,
 )
-async def size(at: Scratch) -> str:
-    path = at.path()
-    found = (await at.admin(lambda client: client.get_queue(path))).max_size_in_megabytes
+async def size(ctx: Scratch) -> str:
+    found = (await ctx.description()).max_size_in_megabytes
     expect(found == 16 * 1024, f"it is {found} MB")
     return f"{found} MB"
+
+
+@entry(
+    9,
+    "A batch of messages of several sessions is refused.",
+    "Q-7 O-1",
+    source="issues of the SDKs",
+    entities=(Queue(partitioned=True, sessions=True),),
+    tier=Tier.STANDARD,
+)
+async def several_sessions(ctx: Scratch) -> str:
+    return expect_rejected(await ctx.answer_to_batch([ctx.message(session=name) for name in ("a", "b")]))
+
+
+@entry(
+    10,
+    "Deferred messages of several partitions are received by one request, and one that is missing refuses all.",
+    "Q-9 X-1",
+    Price(2, 4, 2),
+    source="message-deferral",
+)
+async def deferred_messages(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(), ctx.message())
+    inbox = await ctx.inbox()
+    taken = [await inbox.take(), await inbox.take()]
+    for arrival in taken:
+        await inbox.defer(arrival)
+    numbers = [each.number for each in taken]
+    refusal = refusal_of(await ctx.ask_for_deferred(*numbers, max(numbers) + 1))
+    expect(refusal is not None, "with one that is missing they were received")
+    found = await ctx.receive_deferred(*numbers, deletes=True)
+    expect(len(found) == 2, f"{len(found)} of 2 were received")
+    return "both were received by their numbers, and none beside one that is missing"

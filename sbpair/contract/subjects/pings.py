@@ -1,72 +1,67 @@
-"""Pings: the service takes them, and hands them to nobody."""
+"""Pings: the service accepts them and delivers them to no receiver."""
 
 from __future__ import annotations
 
 import asyncio
 
 from sbpair.pair.amqp.message import DataBody, Header, Message, Properties
-from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.envelope.aliases import PING_CONTENT_TYPE
 
-from ..entry import Price, Queue, Subscription, Tier, Topic, entry, expect
-from ..scratch import DEAD, Scratch, answer_text
+from ..entry import Price, Queue, Subject, Subscription, Tier, Topic, expect
+from ..scratch import DEAD, Scratch, expect_accepted
 
-PAIRED = "paired namespaces; over AMQP it is not documented"
+entry = Subject("pings", source="paired namespaces; over AMQP it is not documented")
 
 
-def _ping(at: Scratch) -> Message:
+def ping(message_id: str, session_id: str) -> Message:
+    """A ping, as senders send it."""
     return Message(
         header=Header(ttl=1000),
-        properties=Properties(message_id=at.new_id(), content_type=PING_CONTENT_TYPE, group_id=at.new_id()),
+        properties=Properties(message_id=message_id, content_type=PING_CONTENT_TYPE, group_id=session_id),
         body=DataBody((b"",)),
     )
 
 
-@entry(
-    "pings-1",
-    "A ping is accepted.",
-    falls=("P-30", "P-33", "G-13"),
-    source=PAIRED,
-    price=Price(pings=1),
-)
-async def accepted_ping(at: Scratch) -> str:
-    answer = await at.answer(_ping(at))
-    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
+def _ping(ctx: Scratch) -> Message:
+    return ping(ctx.new_id(), ctx.new_id())
+
+
+@entry(1, "A ping is accepted.", "P-30 P-33 G-13", Price(pings=1))
+async def accepted_ping(ctx: Scratch) -> str:
+    expect_accepted(await ctx.answer(_ping(ctx)))
     return "accepted"
 
 
 @entry(
-    "pings-2",
+    2,
     'A ping is not delivered by a queue. (If it is: set probe="link".)',
-    falls=("P-31", "G-13"),
-    source=PAIRED,
-    price=Price(pings=1),
+    "P-31 G-13",
+    Price(pings=1),
     seconds=2.5,
 )
-async def hidden_ping(at: Scratch) -> str:
-    inbox = await at.inbox()
+async def hidden_ping(ctx: Scratch) -> str:
+    inbox = await ctx.inbox()
     inbox.receiver.flow(1)
-    await at.send(_ping(at))
+    await ctx.send(_ping(ctx))
     await inbox.nothing(1.5)
     return "a waiting receiver got nothing"
 
 
 @entry(
-    "pings-3",
+    3,
     'The session of a ping is not offered by a queue with sessions. (If it is: set probe="link".)',
-    falls=("P-31", "O-1"),
-    source=PAIRED,
-    price=Price(pings=1),
+    "P-31 O-1",
+    Price(pings=1),
     entities=(Queue(sessions=True),),
     tier=Tier.STANDARD,
     seconds=2.5,
 )
-async def no_session(at: Scratch) -> str:
+async def no_session(ctx: Scratch) -> str:
     from sbpair.pair.client.errors import SessionUnavailableError
 
-    await at.send(_ping(at))
+    await ctx.send(_ping(ctx))
     try:
-        _, receiver = await at.session_inbox(None, timeout=1.0)
+        _, receiver = await ctx.session_inbox(None, timeout=1.0)
     except SessionUnavailableError:
         return "the next session was none"
     expect(False, f"the session {receiver.session_id!r:.60} was offered")
@@ -74,50 +69,49 @@ async def no_session(at: Scratch) -> str:
 
 
 @entry(
-    "pings-4",
+    4,
     'A ping to a topic is not delivered by its subscription. (If it is: set probe="link".)',
-    falls=("P-31", "G-13"),
-    source=PAIRED,
-    price=Price(pings=1),
+    "P-31 G-13",
+    Price(pings=1),
     entities=(Topic(), Subscription()),
     tier=Tier.STANDARD,
     seconds=2.5,
 )
-async def not_published(at: Scratch) -> str:
-    inbox = await at.inbox("s")
+async def not_published(ctx: Scratch) -> str:
+    inbox = await ctx.inbox("s")
     inbox.receiver.flow(1)
-    await at.send(_ping(at), to="t")
+    await ctx.send(_ping(ctx), to="t")
     await inbox.nothing(1.5)
     return "a waiting receiver got nothing"
 
 
 @entry(
-    "pings-5",
-    "A ping is not dead-lettered when its second is over.",
-    falls=("G-13", "P-30"),
+    5,
+    "A ping is not dead-lettered when it expires after a second.",
+    "G-13 P-30",
+    Price(pings=1, management=1),
     source="inferred",
-    price=Price(pings=1, management=1),
     entities=(Queue(dead_letters_expired=True),),
     seconds=3.5,
 )
-async def not_dead(at: Scratch) -> str:
-    await at.send(_ping(at))
+async def not_dead(ctx: Scratch) -> str:
+    await ctx.send(_ping(ctx))
     await asyncio.sleep(1.5)
-    await (await at.inbox()).nothing()
-    found = await at.peek(f"q{DEAD}")
+    await ctx.nothing()
+    found = await ctx.peek(f"q{DEAD}")
     expect(not found, f"{len(found)} in the dead-letter queue")
     return "the dead-letter queue is empty"
 
 
 @entry(
-    "pings-6",
+    6,
     "A link to an entity can be attached and detached without a message, as the probe by link does.",
-    falls=("P-32", "P-33"),
+    "P-32 P-33",
     source="the AMQP standard",
 )
-async def by_link(at: Scratch) -> str:
-    connection = await at.connection()
-    sender = await connection.open_sender(at.path())
+async def by_link(ctx: Scratch) -> str:
+    connection = await ctx.connection()
+    sender = await connection.open_sender(ctx.path())
     await sender.close()
     expect(sender.detached.done() and sender.detached.result() is None, f"it ended with {sender.detached}")
     return "attached and detached"

@@ -2,278 +2,296 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from contextlib import suppress
+
 from sbpair.pair.amqp.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, TIMEOUT
-from sbpair.pair.amqp.performatives import Accepted
+from sbpair.pair.amqp.performatives import AmqpMap
 from sbpair.pair.amqp.types import Int, Timestamp
-from sbpair.pair.client.errors import LinkRefusedError, SessionUnavailableError
+from sbpair.pair.client.errors import SessionUnavailableError
 from sbpair.pair.client.request import refusal_of, value_of
 
-from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import Scratch, answer_text, expect_end, expect_refusal, rejection_symbol, symbol_of
+from ..entry import Price, Queue, Subject, Tier, expect
+from ..inbox import SILENCE
+from ..scratch import (
+    DEAD,
+    Scratch,
+    expect_accepted,
+    expect_end,
+    expect_granted,
+    expect_refused,
+    expect_rejected,
+    expect_within,
+    items,
+)
 
-ARTICLE = "message-sessions"
+EVERY = Timestamp(253_402_300_800_000)  # the year 10000, which asks for all sessions
 SESSIONS = (Queue(sessions=True),)
+entry = Subject("sessions", source="message-sessions", tier=Tier.STANDARD, entities=SESSIONS)
 
 
 @entry(
-    "sessions-1",
+    1,
     "The messages of a session are received by its receiver, in the order in which they were sent.",
-    falls=("O-1", "O-6"),
-    source=ARTICLE,
-    price=Price(sends=4, receives=3),
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
+    "O-1 O-6",
+    Price(3, 2),
+    about_creation=True,
 )
-async def order(at: Scratch) -> str:
-    await at.send(*(at.message(bytes([n]), session="a") for n in range(3)), at.message(b"b", session="b"))
-    inbox, receiver = await at.session_inbox("a")
+async def order(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(b"\0", session="a"))
+    inbox, receiver = await ctx.session_inbox("a")
+    await ctx.send(ctx.message(b"b", session="b"), ctx.message(b"\1", session="a"))
     expect(receiver.session_id == "a", f"the session {receiver.session_id!r} was granted")
-    bodies = []
-    for _ in range(3):
-        arrival = await inbox.take()
-        bodies.append(arrival.body)
-        await inbox.complete(arrival)
-    expect(bodies == [b"\x00", b"\x01", b"\x02"], f"they came as {bodies}")
-    await inbox.nothing()
-    return "three in order, and none of another session"
+    await inbox.expect_only(b"\0", b"\1")
+    return "two in order, and none of another session"
+
+
+@entry(2, "A second receiver of a session is refused with `session-cannot-be-locked`.", "O-6 C-16", Price(1))
+async def one_holder(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(session="a"))
+    await ctx.session_inbox("a")
+    return await expect_refused(
+        ctx.session_inbox("a", on=await ctx.another_connection()),
+        SESSION_CANNOT_BE_LOCKED,
+        otherwise="two receivers hold the session",
+    )
+
+
+async def _send_later(ctx: Scratch, session: str) -> None:
+    await asyncio.sleep(SILENCE)
+    await ctx.send(ctx.message(session=session))
 
 
 @entry(
-    "sessions-2",
-    "A session has one receiver: a second one is refused with `session-cannot-be-locked`.",
-    falls=("O-6", "C-16"),
-    source=ARTICLE,
-    price=Price(sends=1),
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
+    3,
+    "The next available session is an unlocked one with messages; a receiver waits for it.",
+    "O-6 C-16",
+    Price(2),
 )
-async def one_holder(at: Scratch) -> str:
-    await at.send(at.message(session="a"))
-    await at.session_inbox("a")
-    try:
-        await at.session_inbox("a", on=await at.another_connection())
-    except SessionUnavailableError as error:
-        return expect_refusal(error, SESSION_CANNOT_BE_LOCKED)
-    expect(False, "two receivers hold the session")
-    return ""
+async def next_one(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(session="a"))
+    _, first = await ctx.session_inbox(None)
+    (_, second), _ = await asyncio.gather(ctx.session_inbox(None), _send_later(ctx, "b"))
+    granted = (first.session_id, second.session_id)
+    expect(granted == ("a", "b"), f"granted were {granted}")
+    return "one was granted, and the other when it had a message"
 
 
 @entry(
-    "sessions-3",
-    "The next available session is one that has messages and that nobody holds.",
-    falls=("O-6", "C-16"),
-    source=ARTICLE,
-    price=Price(sends=2),
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
-)
-async def next_one(at: Scratch) -> str:
-    await at.send(at.message(session="a"), at.message(session="b"))
-    _, first = await at.session_inbox(None)
-    _, second = await at.session_inbox(None)
-    granted = {first.session_id, second.session_id}
-    expect(granted == {"a", "b"}, f"granted were {granted}")
-    return "both were granted, once each"
-
-
-@entry(
-    "sessions-4",
-    "When no session is available, the link is refused with `timeout` after the time that it asked for.",
-    falls=("O-6", "C-16"),
+    4,
+    "When no session is available, the link is refused with `timeout` after the requested time, a use of the queue.",
+    "O-6 C-16 T-20",
     source="the SDK",
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
     seconds=2.5,
 )
-async def none(at: Scratch) -> str:
-    import time
-
+async def none(ctx: Scratch) -> str:
     began = time.monotonic()
-    try:
-        await at.session_inbox(None, timeout=2.0)
-    except SessionUnavailableError as error:
-        symbol = symbol_of(error.condition)
-        took = time.monotonic() - began
-        expect(symbol == TIMEOUT and 1.0 < took < 15.0, f"refused with {symbol} after {took:.1f} s")
-        return f"refused with {symbol}"
-    expect(False, "a session was granted")
-    return ""
+    seen = await expect_refused(
+        ctx.session_inbox(None, timeout=2.0), TIMEOUT, otherwise="a session was granted"
+    )
+    took = time.monotonic() - began
+    expect(1.0 < took < 15.0, f"{seen} after {took:.1f} s")
+    path = ctx.path()
+    found = await ctx.admin(lambda client: client.get_queue_runtime_properties(path))
+    used, born = found.accessed_at_utc, found.created_at_utc
+    expect(used is not None and born is not None and used >= born, f"it was used last at {used}")
+    return seen
 
 
 @entry(
-    "sessions-5",
-    "A session is free again as soon as its receiver detaches, and its message comes with no delivery counted.",
-    falls=("O-6", "R-103"),
+    5,
+    "A session is free once its receiver detaches, and its message is redelivered without a delivery counted.",
+    "O-6 R-103",
+    Price(1, 2),
     source="inferred",
-    price=Price(sends=1, receives=2),
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
 )
-async def free_after_detach(at: Scratch) -> str:
-    await at.send(at.message(session="a"))
-    first, _ = await at.session_inbox("a")
+async def free_after_detach(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(session="a"))
+    first, _ = await ctx.session_inbox("a")
     await first.take()
     await first.receiver.close()
-    second, _ = await at.session_inbox("a", timeout=30.0)
-    again = await second.take()
-    await second.complete(again)
+    second, _ = await ctx.session_inbox("a", timeout=30.0)
+    again = await second.receive()
     expect(again.count == 0, f"the delivery count is {again.count}")
     return "granted at once; the delivery count is 0"
 
 
 @entry(
-    "sessions-6",
-    "The state of a session is set, read and cleared, and outlives its messages.",
-    falls=("C-16",),
-    source=ARTICLE,
-    price=Price(sends=1, receives=1, management=5),
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
+    6,
+    "The state of a session is set, read and cleared, is its own, and outlives its messages and its receiver.",
+    "C-16",
+    Price(sends=1, management=6),
+    seconds=4.0,
 )
-async def state(at: Scratch) -> str:
-    await at.send(at.message(session="a"))
-    inbox, receiver = await at.session_inbox("a")
-    node = await at.node()
+async def state(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(session="a", ttl=1500))
+    _, receiver = await ctx.session_inbox("a")
+    node = await ctx.node()
     expect(await node.ask(receiver.state) is None, "a new session has a state")
-    await node.ask(lambda to: receiver.set_state(to, b"half"))
-    await inbox.complete(await inbox.take())
-    found = await node.ask(receiver.state)
-    await node.ask(lambda to: receiver.set_state(to, None))
-    after = await node.ask(receiver.state)
-    expect((found, after) == (b"half", None), f"it was {found!r}, and once cleared {after!r}")
-    return "set, kept without messages, and cleared"
+    wanted = bytes(range(256)) * 16
+    await node.ask(lambda to: receiver.set_state(to, wanted))
+    await receiver.close()
+    await asyncio.sleep(1.8)
+    with suppress(SessionUnavailableError):  # it has no message, or is granted without one
+        inbox, _ = await expect_within(
+            ctx.session_inbox(None, timeout=1.0), "the next session was not answered"
+        )
+        await inbox.close()
+    (_, other), (_, again) = await ctx.session_inbox("b"), await ctx.session_inbox("a")
+    strange, found = await node.ask(other.state), await node.ask(again.state)
+    await node.ask(lambda to: again.set_state(to, None))
+    after = await node.ask(again.state)
+    expect(
+        (strange, after) == (None, None), f"another has {strange!r:.60}, and once cleared it is {after!r:.60}"
+    )
+    expect(found == wanted, f"after its receiver it was {found!r:.60}")
+    return "set, kept without messages and receivers, and cleared"
+
+
+def _expect_full(locked_until: float, began: float, span: float) -> None:
+    left = locked_until - began
+    expect(abs(left - span) < 2.2, f"a lock of {span:g} s ends {left:.1f} s after the enqueued time")
 
 
 @entry(
-    "sessions-7",
-    "The lock of a session is renewed by request, and covers its messages.",
-    falls=("O-6", "C-16"),
-    source=ARTICLE,
-    price=Price(sends=1, receives=1, management=2),
+    7,
+    "A session lock lasts the lock duration, is renewed by request for that duration, and covers its messages.",
+    "O-6 C-16",
+    Price(1, 1, 2),
     entities=(Queue(sessions=True, lock=5.0),),
-    tier=Tier.STANDARD,
     seconds=7.5,
 )
-async def renewed_lock(at: Scratch) -> str:
-    import asyncio
-
-    await at.send(at.message(session="a"))
-    inbox, receiver = await at.session_inbox("a")
+async def renewed_lock(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(session="a"))
+    inbox, receiver = await ctx.session_inbox("a")
     arrival = await inbox.take()
-    node = await at.node()
-    for _ in range(2):
+    began = arrival.time("x-opt-enqueued-time")
+    node = await ctx.node()
+    _expect_full(receiver.locked_until, began, 5.0)
+    for n in (1, 2):
         await asyncio.sleep(3.5)
-        await node.ask(receiver.renew)
-    answer = await inbox.complete(arrival)
-    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
+        _expect_full(await node.ask(receiver.renew), began + 3.5 * n, 5.0)
+    expect_accepted(await inbox.complete(arrival))
     return "settled after 7 s under a lock of 5 s"
 
 
 @entry(
-    "sessions-8",
-    "When the lock of a session ends, its link is detached with `session-lock-lost`.",
-    falls=("O-6", "C-16"),
-    source=ARTICLE,
-    price=Price(sends=1, receives=1),
+    8,
+    "When the lock of a session expires, its link is detached with `session-lock-lost`, and a delivery is counted.",
+    "O-6 C-16",
+    Price(1, 2, 2),
     entities=(Queue(sessions=True, lock=5.0),),
-    tier=Tier.STANDARD,
     seconds=6.5,
 )
-async def lost_lock(at: Scratch) -> str:
-
-    await at.send(at.message(session="a"))
-    inbox, receiver = await at.session_inbox("a")
+async def lost_lock(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(session="a", ttl=600_000))
+    inbox, receiver = await ctx.session_inbox("a")
     await inbox.take()
-    return await expect_end(receiver.detached, SESSION_LOCK_LOST, "detached", within=20.0, what="the link")
+    node = await ctx.node()
+    await node.ask(lambda to: receiver.set_state(to, b"half"))
+    seen = await expect_end(receiver.detached, SESSION_LOCK_LOST, "detached", within=20.0, what="the link")
+    again, holder = await ctx.session_inbox("a")
+    found = ((await again.receive()).count, await node.ask(holder.state))
+    expect(found == (1, b"half"), f"delivery count and state are {found}")
+    return f"{seen}, then delivered with delivery count 1; the state was kept"
 
 
 @entry(
-    "sessions-9",
-    "A message without a session id is refused by a queue that requires sessions.",
-    falls=("P-21", "O-2"),
-    source=ARTICLE,
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
+    9, "A queue that requires sessions refuses messages and receivers without a session.", "P-21 O-2 O-6 X-17"
 )
-async def without_id(at: Scratch) -> str:
-    answer = await at.answer(at.message())
-    expect(bool(rejection_symbol(answer)), f"the answer is {answer_text(answer)}")
-    return answer_text(answer)
+async def without_id(ctx: Scratch) -> str:
+    expect_rejected(await ctx.answer(ctx.message()))
+    return await expect_refused(ctx.inbox())
 
 
 @entry(
-    "sessions-10",
-    "A receiver without a session is refused by a queue that requires sessions.",
-    falls=("O-6", "X-17"),
-    source=ARTICLE,
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
-)
-async def no_session(at: Scratch) -> str:
-    try:
-        await at.inbox()
-    except LinkRefusedError as error:
-        return f"refused with {symbol_of(error.condition)}"
-    expect(False, "it was attached")
-    return ""
-
-
-@entry(
-    "sessions-11",
-    "Sessions with messages are listed.",
-    falls=("O-4", "X-22"),
+    11,
+    "Sessions with messages are listed, by pages.",
+    "O-4 X-22",
+    Price(sends=2, management=2),
     source="the SDK",
-    price=Price(sends=2, management=1),
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
 )
-async def listing(at: Scratch) -> str:
-    await at.send(at.message(session="a"), at.message(session="b"))
-    found = await at.ask(
-        "get-message-sessions",
-        {"last-updated-time": Timestamp(253_402_300_800_000), "skip": Int(0), "top": Int(10)},
-    )
-    refusal = refusal_of(found)
-    expect(refusal is None, f"refused: {refusal}")
-    names = value_of(found).get("sessions-ids")
-    got = sorted(map(str, getattr(names, "items", names) or ()))
-    expect(got == ["a", "b"], f"listed were {got}")
-    return "both are listed"
+async def listing(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(session="a"), ctx.message(session="b"))
+    pages = []
+    for skip in range(2):
+        asked: AmqpMap = {"last-updated-time": EVERY, "skip": Int(skip), "top": Int(1)}
+        found = await ctx.ask("get-message-sessions", asked)
+        expect_granted(found, "listing")
+        pages.append([str(each) for each in items(value_of(found).get("sessions-ids"))])
+    expect(sorted(pages) == [["a"], ["b"]], f"listed were {pages}")
+    return "both are listed, one by one"
 
 
 @entry(
-    "sessions-12",
-    "The empty text is a session id like any other.",
-    falls=("X-7",),
-    source="the SDKs' own tests (JavaScript)",
-    price=Price(sends=1, receives=1),
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
+    12, "The empty text is a session id too.", "X-7", Price(1, 1), source="the SDKs' own tests (JavaScript)"
 )
-async def empty_id(at: Scratch) -> str:
-    await at.send(at.message(session=""))
-    inbox, _ = await at.session_inbox("")
-    await inbox.complete(await inbox.take())
+async def empty_id(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(session=""))
+    inbox, _ = await ctx.session_inbox("")
+    await inbox.receive()
     return "sent and received"
 
 
-@entry(
-    "sessions-13",
-    "An abandoned message of a session comes before those behind it.",
-    falls=("R-92", "O-6"),
-    source=ARTICLE,
-    price=Price(sends=2, receives=3),
-    entities=SESSIONS,
-    tier=Tier.STANDARD,
-)
-async def abandoned_message(at: Scratch) -> str:
-    await at.send(at.message(b"1", session="a"), at.message(b"2", session="a"))
-    inbox, _ = await at.session_inbox("a")
+@entry(13, "An abandoned message of a session comes before those behind it.", "R-92 O-6", Price(2, 3))
+async def abandoned_message(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(b"1", session="a"), ctx.message(b"2", session="a"))
+    inbox, _ = await ctx.session_inbox("a")
     await inbox.abandon(await inbox.take())
-    bodies = []
-    for _ in range(2):
-        arrival = await inbox.take()
-        bodies.append(arrival.body)
-        await inbox.complete(arrival)
-    expect(bodies == [b"1", b"2"], f"they came as {bodies}")
+    await inbox.expect(b"1", b"2")
     return "it came first"
+
+
+@entry(
+    14, "Session ids that differ in case are different sessions.", "O-1 O-6", Price(2, 1), source="inferred"
+)
+async def case(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(b"1", session="a"), ctx.message(b"2", session="A"))
+    inbox, receiver = await ctx.session_inbox("A")
+    expect(receiver.session_id == "A", f"the session is {receiver.session_id!r}")
+    await inbox.expect_only(b"2")
+    return "each was received in its own"
+
+
+@entry(
+    15,
+    "A session message above the maximum delivery count is dead-lettered with its session id.",
+    "X-1 O-6",
+    Price(1, 2),
+    entities=(Queue(sessions=True, max_deliveries=1),),
+    source="service-bus-dead-letter-queues",
+)
+async def maximum(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(session="a"))
+    inbox, _ = await ctx.session_inbox("a")
+    await inbox.abandon(await inbox.take())
+    arrival = await ctx.receive(f"q{DEAD}")
+    reason = arrival.message.application_properties.get("DeadLetterReason")
+    session = arrival.message.properties and arrival.message.properties.group_id
+    expect(
+        (reason, session) == ("MaxDeliveryCountExceeded", "a"), f"reason and session are {(reason, session)}"
+    )
+    return str(reason)
+
+
+@entry(
+    10,
+    "A deferred message of a session is received by its number only under the lock of that session.",
+    "X-1 O-6",
+    Price(1, 2, 5),
+    source="message-deferral",
+)
+async def deferred_message(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(session="a"))
+    inbox, _ = await ctx.session_inbox("a")
+    arrival = await inbox.take()
+    await inbox.defer(arrival)
+    await ctx.session_inbox("b")
+    for session in ("b", None):
+        refusal = refusal_of(await ctx.ask_for_deferred(arrival.number, session=session, deletes=True))
+        expect(refusal is not None, f"it was received under the lock of {session!r}")
+    ((_, token),) = await ctx.receive_deferred(arrival.number, session="a")
+    expect_granted(await ctx.settle_by_token(token, "completed", session="a"), "completing it")
+    expect(not await ctx.peek(), "it is still there")
+    return "received under the lock of its session, and refused under another and without one"

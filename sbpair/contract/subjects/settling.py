@@ -2,233 +2,191 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from sbpair.pair.amqp.message import DataBody
 from sbpair.pair.amqp.performatives import Accepted, Modified, Rejected, Released
+from sbpair.pair.amqp.types import Symbol
+from sbpair.pair.client.request import refusal_of
 
-from ..entry import Price, Queue, entry, expect
-from ..scratch import DEAD, Scratch, answer_text, expect_within
+from ..entry import Price, Queue, Subject, expect
+from ..scratch import DEAD, Scratch, answer_text, expect_accepted, expect_granted, expect_within
 
-ARTICLE = "message-transfers-locks-settlement"
+STATE = Symbol("x-opt-message-state")
+entry = Subject("settling", source="message-transfers-locks-settlement")
 
 
 @entry(
-    "settling-1",
-    "To complete is confirmed with *accepted*, and the message is gone.",
-    falls=("G-20", "P-42"),
-    source=ARTICLE,
-    price=Price(sends=1, receives=1, management=1),
+    1,
+    "A delivery has its 16-byte lock token as the tag; completing it is *accepted* and removes the message.",
+    "C-3 H-13 G-20 P-42",
+    Price(1, 1, 1),
 )
-async def complete(at: Scratch) -> str:
-    await at.send(at.message())
-    inbox = await at.inbox()
-    answer = await inbox.complete(await inbox.take())
-    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
-    left = await at.peek()
+async def complete(ctx: Scratch) -> str:
+    inbox, arrival = await ctx.take(ctx.message())
+    expect(len(arrival.event.tag) == 16, f"the tag has {len(arrival.event.tag)} bytes")
+    expect_accepted(await inbox.complete(arrival))
+    left = await ctx.peek()
     expect(not left, f"{len(left)} messages are left")
     return "accepted; a peek shows nothing"
 
 
 @entry(
-    "settling-2",
-    "To abandon is confirmed, and the message is delivered again, with one more delivery.",
-    falls=("G-2", "R-92"),
-    source=ARTICLE,
-    price=Price(sends=1, receives=2),
+    2,
+    "To abandon is confirmed; the message comes again with one more delivery, and with properties that were added.",
+    "G-2 R-92 C-4",
+    Price(1, 2),
 )
-async def abandon(at: Scratch) -> str:
-    await at.send(at.message())
-    inbox = await at.inbox()
-    answer = await inbox.abandon(await inbox.take())
+async def abandon(ctx: Scratch) -> str:
+    inbox, arrival = await ctx.take(ctx.message(properties={"kept": 1}))
+    answer = await inbox.settle(arrival, Modified(True, False, {"added": "x"}))
     expect(answer is not None, f"the answer is {answer_text(answer)}")
-    again = await inbox.take()
-    await inbox.complete(again)
+    again = await inbox.receive()
     expect(again.count == 1, f"the delivery count is {again.count}")
-    return f"{answer_text(answer)}; delivered again with delivery count 1"
+    carried = again.message.application_properties
+    expect(carried == {"kept": 1, "added": "x"}, f"the properties are {carried}")
+    return f"{answer_text(answer)}; delivered again with delivery count 1 and the added property"
 
 
 @entry(
-    "settling-3",
-    "To release gives the message back without counting a delivery.",
-    falls=("G-27", "P-44"),
+    3,
+    "Releasing returns the message without counting a delivery, with and without an answer.",
+    "G-27 P-44",
+    Price(1, 3),
     source="inferred from AMQP",
-    price=Price(sends=1, receives=2),
 )
-async def release(at: Scratch) -> str:
-    await at.send(at.message())
-    inbox = await at.inbox()
-    arrival = await inbox.take()
-    inbox.receiver.give_back(arrival.event.delivery_id, arrival.event.delivery_id, Released())
-    again = await inbox.take()
-    await inbox.complete(again)
+async def release(ctx: Scratch) -> str:
+    inbox, arrival = await ctx.take(ctx.message())
+    answer = await inbox.settle(arrival, Released())
+    expect(isinstance(answer, Released), f"the answer is {answer_text(answer)}")
+    number = (await inbox.take()).event.delivery_id
+    inbox.receiver.give_back(number, number, Released())
+    again = await inbox.receive()
     expect(again.count == 0, f"the delivery count is {again.count}")
     return "it came again with delivery count 0"
 
 
-@entry(
-    "settling-4",
-    "A deferred message is not delivered, and is received by its number.",
-    falls=("C-4", "X-1"),
-    source="message-deferral",
-    price=Price(sends=1, receives=2, management=1),
-)
-async def defer(at: Scratch) -> str:
-    from sbpair.pair.amqp.types import Array, UInt
-    from sbpair.pair.client.request import refusal_of, value_of
-
-    await at.send(at.message(b"deferred"))
-    inbox = await at.inbox()
+async def _deferred(ctx: Scratch, body: bytes = b"deferred") -> int:
+    """Send a message and defer it on a connection that ends then; its number."""
+    await ctx.send(ctx.message(body))
+    connection = await ctx.another_connection()
+    inbox = await ctx.inbox(on=connection)
     arrival = await inbox.take()
-    number = arrival.annotation("x-opt-sequence-number")
-    answer = await inbox.defer(arrival)
+    answer = await inbox.settle(arrival, Modified(True, True, {"added": "x"}))
     expect(answer is not None, f"the answer is {answer_text(answer)}")
     await inbox.nothing()
-    found = await at.ask(
-        "receive-by-sequence-number",
-        {"sequence-numbers": Array(0x81, (number,)), "receiver-settle-mode": UInt(0)},
-    )
-    refusal = refusal_of(found)
-    expect(refusal is None, f"receiving by number gave {refusal}")
-    expect(len(value_of(found).get("messages") or []) == 1, "receiving by number gave no message")
-    return "received by its number only"
+    await connection.close()
+    return arrival.number
 
 
 @entry(
-    "settling-5",
-    "To defer counts a delivery.",
-    falls=("X-1",),
+    4,
+    "A deferred message is not delivered: it is peeked as *deferred* and received by its number under a lock.",
+    "C-4 X-1",
+    Price(1, 2, 4),
+    source="message-deferral",
+)
+async def defer(ctx: Scratch) -> str:
+    number = await _deferred(ctx)
+    (shown,) = await ctx.peek()
+    state = shown.message_annotations.get(STATE)
+    expect(state == 1, f"x-opt-message-state is {state!r}")
+    ((got, token),) = await ctx.receive_deferred(number)
+    seen = (got.body, got.application_properties.get("added"), got.message_annotations.get(STATE))
+    expect(seen == (DataBody((b"deferred",)), "x", 1), f"body, added property and state are {seen}")
+    again = refusal_of(await ctx.ask_for_deferred(number))
+    expect(again is not None, "under its lock it was handed out again")
+    expect_granted(await ctx.settle_by_token(token, "completed"), "completing it")
+    return "received by its number only, and once"
+
+
+@entry(
+    5,
+    "Deferring counts a delivery, and a deferred message that is abandoned or deferred again stays deferred.",
+    "X-1",
+    Price(1, 4, 6),
     source="the SDKs' own tests (JavaScript, Go)",
-    price=Price(sends=1, receives=2, management=1),
+    seconds=3.0,
 )
-async def defer_counts(at: Scratch) -> str:
-    from sbpair.pair.amqp.message import Message
-    from sbpair.pair.amqp.types import Array, UInt
-    from sbpair.pair.client.request import value_of
-
-    await at.send(at.message())
-    inbox = await at.inbox()
-    arrival = await inbox.take()
-    await inbox.defer(arrival)
-    found = await at.ask(
-        "receive-by-sequence-number",
-        {
-            "sequence-numbers": Array(0x81, (arrival.annotation("x-opt-sequence-number"),)),
-            "receiver-settle-mode": UInt(0),
-        },
-    )
-    (got,) = value_of(found).get("messages") or [{}]
-    header = Message.decode(got["message"]).header
-    count = 0 if header is None else int(header.delivery_count or 0)
-    expect(count == 1, f"the delivery count is {count}")
-    return "the delivery count is 1"
+async def defer_counts(ctx: Scratch) -> str:
+    number, counts = await _deferred(ctx), []
+    for status in ("abandoned", "defered", "completed"):  # as they are spelled on the wire
+        ((found, token),) = await ctx.receive_deferred(number)
+        counts.append(found.header and found.header.delivery_count)
+        expect_granted(await ctx.settle_by_token(token, status), status)
+        await ctx.nothing()
+    expect(counts == [1, 2, 3], f"the delivery counts are {counts}")
+    return "the delivery count is 1, 2 after an abandon, and 3 once deferred again"
 
 
 @entry(
-    "settling-6",
-    "To dead-letter moves the message to the dead-letter queue, with reason and description.",
-    falls=("G-21", "P-42"),
+    6,
+    "Dead-lettering moves the message to the dead-letter queue, with reason and description beside its properties.",
+    "G-21 P-42 R-124",
+    Price(1, 2),
     source="service-bus-dead-letter-queues",
-    price=Price(sends=1, receives=2),
 )
-async def dead_letter(at: Scratch) -> str:
-    await at.send(at.message(b"poison"))
-    inbox = await at.inbox()
-    answer = await inbox.dead_letter(await inbox.take(), "Poison", "it cannot be read")
+async def dead_letter(ctx: Scratch) -> str:
+    name = ctx.new_id()
+    inbox, arrival = await ctx.take(ctx.message(b"poison", id=name, properties={"x-ms-path": "orders"}))
+    answer = await inbox.dead_letter(arrival, "Poison", "it cannot be read", {"added": 7})
     expect(isinstance(answer, Rejected), f"the answer is {answer_text(answer)}")
-    dead = await at.inbox(f"q{DEAD}")
-    arrival = await dead.take()
-    await dead.complete(arrival)
+    arrival = await ctx.receive(f"q{DEAD}")
     carried = arrival.message.application_properties
     seen = (carried.get("DeadLetterReason"), carried.get("DeadLetterErrorDescription"))
     expect(seen == ("Poison", "it cannot be read"), f"reason and description are {seen}")
+    properties = arrival.message.properties
+    kept = (arrival.body, properties and properties.message_id, arrival.count)
+    expect(kept == (b"poison", name, 0), f"body, id and delivery count are {kept}")
+    others = (carried.get("added"), carried.get("x-ms-path"))
+    expect(others == (7, "orders"), f"the property that was added and the one that was there are {others}")
     return "it is there with reason and description"
 
 
 @entry(
-    "settling-7",
-    "One disposition settles a range of deliveries, and each of them is confirmed.",
-    falls=("P-42", "H-12"),
+    7,
+    "One disposition settles a range of deliveries, each of which is confirmed, and nothing between two of them.",
+    "P-42 H-12",
+    Price(4, 4, 1),
     source="the AMQP standard, 2.7.6",
-    price=Price(sends=4, receives=4, management=1),
 )
-async def ranges(at: Scratch) -> str:
-    await at.send(*(at.message() for _ in range(4)))
-    inbox = await at.inbox()
+async def ranges(ctx: Scratch) -> str:
+    await ctx.send(*(ctx.message() for _ in range(4)))
+    inbox = await ctx.inbox()
     inbox.receiver.flow(4)
-    numbers = [(await inbox.take()).event.delivery_id for _ in range(4)]
-    run = inbox.receiver.settled_run(min(numbers), max(numbers), Accepted())
-    answers = await expect_within(run, "not all were confirmed")
-    expect(all(isinstance(each, Accepted) for each in answers), f"answers: {list(map(answer_text, answers))}")
-    expect(not await at.peek(), "messages are left")
-    return "four settled by one disposition"
+    first, second, _, last = [(await inbox.take()).event.delivery_id for _ in range(4)]
+    runs = [inbox.receiver.settled_run(*each, Accepted()) for each in ((first, second), (last, last))]
+    pairs = await expect_within(asyncio.gather(*runs), "not all were confirmed")
+    answers = [answer_text(each) for answers in pairs for each in answers]
+    expect(answers == ["accepted"] * 3, f"answers: {answers}")
+    left = await ctx.peek()
+    expect(len(left) == 1, f"{len(left)} messages are left")
+    return "three settled by two dispositions, and one between them left"
 
 
-@entry(
-    "settling-8",
-    "Without locks a message is deleted as it is sent to the receiver.",
-    falls=("G-3",),
-    source=ARTICLE,
-    price=Price(sends=1, receives=1, management=1),
-)
-async def deleting(at: Scratch) -> str:
-    await at.send(at.message())
-    inbox = await at.deleting_inbox()
+@entry(8, "Without locks a message is deleted as it is sent to the receiver.", "G-3", Price(1, 1, 1))
+async def deleting(ctx: Scratch) -> str:
+    await ctx.send(ctx.message())
+    inbox = await ctx.deleting_inbox()
     arrival = await inbox.take()
     expect(arrival.event.settled, "it came unsettled")
-    expect(not await at.peek(), "it is still there")
+    expect(not await ctx.peek(), "it is still there")
     return "it came settled, and is gone"
 
 
 @entry(
-    "settling-9",
-    "The delivery tag is the lock token: a GUID of 16 bytes.",
-    falls=("C-3", "H-13"),
-    source="the SDK, measured",
-    price=Price(sends=1, receives=1),
-)
-async def tag(at: Scratch) -> str:
-    await at.send(at.message())
-    inbox = await at.inbox()
-    arrival = await inbox.take()
-    await inbox.complete(arrival)
-    expect(len(arrival.event.tag) == 16, f"the tag has {len(arrival.event.tag)} bytes")
-    return "16 bytes"
-
-
-@entry(
-    "settling-10",
-    "An abandon may change application properties.",
-    falls=("C-4",),
-    source=ARTICLE,
-    price=Price(sends=1, receives=2),
-)
-async def changed_properties(at: Scratch) -> str:
-    await at.send(at.message(properties={"kept": 1}))
-    inbox = await at.inbox()
-    state = Modified(True, False, {"added": "x"})
-    answer = await inbox.settle(await inbox.take(), state)
-    again = await inbox.take()
-    await inbox.complete(again)
-    carried = again.message.application_properties
-    expect(answer is not None and carried.get("kept") == 1, f"the properties are {carried}")
-    expect(carried.get("added") == "x", f"the properties are {carried}")
-    return "the added property came with the next delivery"
-
-
-@entry(
-    "settling-11",
+    9,
     "A message that is not settled when its connection ends is delivered again.",
-    falls=("G-2", "F-7"),
-    source=ARTICLE,
-    price=Price(sends=1, receives=2),
+    "G-2 F-7",
+    Price(1, 2),
     entities=(Queue(lock=5.0),),
     seconds=6.0,
 )
-async def ended_connection(at: Scratch) -> str:
-    await at.send(at.message())
-    other = await at.another_connection()
-    first = await at.inbox(on=other)
+async def ended_connection(ctx: Scratch) -> str:
+    await ctx.send(ctx.message())
+    other = await ctx.another_connection()
+    first = await ctx.inbox(on=other)
     await first.take()
     await other.close()
-    inbox = await at.inbox()
-    again = await inbox.take(20.0)
-    await inbox.complete(again)
+    again = await ctx.receive(within=20.0)
     return f"delivered again, with delivery count {again.count}"

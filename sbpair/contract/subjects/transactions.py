@@ -3,150 +3,115 @@
 from __future__ import annotations
 
 from sbpair.pair.amqp.errors import TRANSACTION_UNKNOWN_ID
-from sbpair.pair.amqp.performatives import Accepted, TransactionalState
+from sbpair.pair.amqp.performatives import (
+    Accepted,
+    Condition,
+    Modified,
+    Outcome,
+    Rejected,
+    TransactionalState,
+)
 from sbpair.pair.client.errors import ClientError, RolledBackError
+from sbpair.pair.client.settling import DEAD_LETTER
 from sbpair.pair.syphon.land.transaction import TransactionController
 
-from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import DEAD, Scratch, answer_text, expect_refusal
+from ..entry import Price, Queue, Subject, Tier, expect
+from ..scratch import DEAD, KEY, Scratch, answer_text, expect_refusal
 
-ARTICLE = "service-bus-transactions"
+VIA = {**KEY, "x-opt-via-partition-key": "k"}
 PAIR = (Queue(), Queue(label="target"))
+entry = Subject("transactions", source="service-bus-transactions", tier=Tier.STANDARD)
 
 
 @entry(
-    "transactions-1",
-    "Messages of a transaction are there after its commit, not before.",
-    falls=("C-2", "C-4"),
-    source=ARTICLE,
-    price=Price(sends=2, receives=2, management=2),
-    tier=Tier.STANDARD,
+    1, "What a transaction sends is there after its commit, in order, not before.", "C-2 C-4", Price(2, 2, 1)
 )
-async def commit(at: Scratch) -> str:
-    controller = TransactionController(await at.connection())
-    txn = await controller.declare()
-    key = {"x-opt-partition-key": "k"}
+async def commit(ctx: Scratch) -> str:
+    controller, txn = await ctx.transaction()
     for body in (b"1", b"2"):
-        answer = await at.answer(at.message(body, annotations=key), state=TransactionalState(txn))
+        answer = await ctx.answer(ctx.message(body, annotations=KEY), state=TransactionalState(txn))
         expect(isinstance(answer, TransactionalState | Accepted), f"the answer is {answer_text(answer)}")
-    before = await at.peek()
+    before = await ctx.peek()
+    expect(not before, f"{len(before)} were there before the commit")
     await controller.commit(txn)
-    after = await at.peek()
-    inbox = await at.inbox()
-    for _ in after:
-        await inbox.complete(await inbox.take())
-    expect((len(before), len(after)) == (0, 2), f"{len(before)} before and {len(after)} after the commit")
-    return "none before, two after"
+    await ctx.expect_only(b"1", b"2")
+    return "none before, two after, in order"
 
 
 @entry(
-    "transactions-2",
-    "Nothing of a transaction that is rolled back is stored.",
-    falls=("C-2", "C-4"),
-    source=ARTICLE,
-    price=Price(management=1),
-    tier=Tier.STANDARD,
+    2,
+    "Nothing is stored of a transaction that is rolled back, or whose connection ends.",
+    "C-2 C-4",
+    Price(management=1),
 )
-async def roll_back(at: Scratch) -> str:
-    controller = TransactionController(await at.connection())
-    txn = await controller.declare()
-    key = {"x-opt-partition-key": "k"}
-    await at.answer(at.message(annotations=key), state=TransactionalState(txn))
+async def roll_back(ctx: Scratch) -> str:
+    other = await ctx.another_connection()
+    state = TransactionalState(await TransactionController(other).declare())
+    await (await other.open_sender(ctx.path())).send(ctx.message(annotations=KEY).encode(), state=state)
+    await other.close()
+    controller, txn = await ctx.transaction()
+    await ctx.answer(ctx.message(annotations=KEY), state=TransactionalState(txn))
     await controller.roll_back(txn)
-    found = await at.peek()
+    found = await ctx.peek()
     expect(not found, f"{len(found)} are there")
     return "nothing is there"
 
 
 @entry(
-    "transactions-3",
+    3,
     "A message is completed and another one sent via its queue in one transaction.",
-    falls=("C-2", "C-4"),
-    source=ARTICLE,
-    price=Price(sends=2, receives=2, management=1),
+    "C-2 C-4",
+    Price(2, 2, 1),
     entities=PAIR,
-    tier=Tier.STANDARD,
 )
-async def via(at: Scratch) -> str:
-    key = {"x-opt-partition-key": "k", "x-opt-via-partition-key": "k"}
-    await at.send(at.message(b"parked", annotations={"x-opt-partition-key": "k"}))
-    connection = await at.connection()
-    inbox = await at.inbox()
+async def via(ctx: Scratch) -> str:
+    await ctx.send(ctx.message(b"parked", annotations=KEY))
+    connection = await ctx.connection()
+    inbox = await ctx.inbox()
     arrival = await inbox.take()
-    sender = await connection.open_sender(at.path("target"), via=at.path())
-    controller = TransactionController(connection)
-    txn = await controller.declare()
+    sender = await connection.open_sender(ctx.path("target"), via=ctx.path())
+    controller, txn = await ctx.transaction()
     state = TransactionalState(txn)
-    await sender.send(at.message(b"landed", annotations=key).encode(), state=state)
+    await sender.send(ctx.message(b"landed", annotations=VIA).encode(), state=state)
     await inbox.settle(arrival, TransactionalState(txn, Accepted()))
     await controller.commit(txn)
-    landed = await at.inbox("target")
-    got = await landed.take()
-    await landed.complete(got)
-    left = await at.peek()
+    landed = await ctx.inbox("target")
+    got = await landed.receive()
+    left = await ctx.peek()
     expect(got.body == b"landed" and not left, f"{got.body!r} came, and {len(left)} are left")
     return "one came, and nothing is left behind"
 
 
 @entry(
-    "transactions-4",
+    4,
     "Completing in a transaction that is rolled back leaves the message.",
-    falls=("C-4",),
-    source=ARTICLE,
-    price=Price(sends=1, receives=2),
-    tier=Tier.STANDARD,
+    "C-4",
+    Price(1, 2),
     entities=(Queue(lock=5.0),),
     seconds=6.5,
 )
-async def completion_undone(at: Scratch) -> str:
-    await at.send(at.message(annotations={"x-opt-partition-key": "k"}))
-    inbox = await at.inbox()
-    arrival = await inbox.take()
-    controller = TransactionController(await at.connection())
-    txn = await controller.declare()
+async def completion_undone(ctx: Scratch) -> str:
+    inbox, arrival = await ctx.take(ctx.message(annotations=KEY))
+    controller, txn = await ctx.transaction()
     await inbox.settle(arrival, TransactionalState(txn, Accepted()))
     await controller.roll_back(txn)
-    again = await inbox.take(15.0)
-    await inbox.complete(again)
+    await inbox.receive(15.0)
     return "it was delivered again"
 
 
-@entry(
-    "transactions-5",
-    "A transaction on two entities is refused.",
-    falls=("C-2",),
-    source=ARTICLE,
-    entities=PAIR,
-    tier=Tier.STANDARD,
-)
-async def two_entities(at: Scratch) -> str:
-    controller = TransactionController(await at.connection())
-    txn = await controller.declare()
-    key = {"x-opt-partition-key": "k"}
-    first = await at.answer(at.message(annotations=key), state=TransactionalState(txn))
-    second = await at.answer(at.message(annotations=key), to="target", state=TransactionalState(txn))
-    try:
-        await controller.commit(txn)
-    except RolledBackError as error:
-        return (
-            f"{answer_text(second)}; the commit: {error.condition.symbol if error.condition else 'refused'}"
-        )
-    except ClientError as error:
-        return f"{answer_text(second)}; the commit: {type(error).__name__}"
-    expect(False, f"it was committed after {answer_text(first)} and {answer_text(second)}")
-    return ""
+@entry(5, "A transaction on two entities is refused.", "C-2", entities=PAIR)
+async def two_entities(ctx: Scratch) -> str:
+    return await ctx.expect_no_commit(*((ctx.message(annotations=KEY), label) for label in ("q", "target")))
 
 
 @entry(
-    "transactions-6",
+    6,
     "A transaction that was never declared is `amqp:transaction:unknown-id`.",
-    falls=("C-2",),
+    "C-2",
     source="the AMQP standard, 4.5",
-    tier=Tier.STANDARD,
 )
-async def unknown(at: Scratch) -> str:
-    controller = TransactionController(await at.connection())
-    txn = await controller.declare()
+async def unknown(ctx: Scratch) -> str:
+    controller, txn = await ctx.transaction()
     await controller.commit(txn)
     try:
         await controller._room.acquire()
@@ -160,24 +125,45 @@ async def unknown(at: Scratch) -> str:
 
 
 @entry(
-    "transactions-7",
-    "A message sent via a queue that its target does not take is in the transfer dead-letter queue.",
-    falls=("C-2", "R-124"),
+    7,
+    "A message sent via a queue and refused by its target is in the transfer dead-letter queue.",
+    "C-2 R-124",
+    Price(receives=1),
     source="service-bus-dead-letter-queues",
-    price=Price(receives=1),
     entities=(Queue(), Queue(label="target", sessions=True)),
-    tier=Tier.STANDARD,
 )
-async def transfer_dead_letter(at: Scratch) -> str:
-    connection = await at.connection()
-    await at.sender()
-    sender = await connection.open_sender(at.path("target"), via=at.path())
-    controller = TransactionController(connection)
-    txn = await controller.declare()
-    key = {"x-opt-via-partition-key": "k", "x-opt-partition-key": "k"}
-    await sender.send(at.message(annotations=key).encode(), state=TransactionalState(txn))
+async def transfer_dead_letter(ctx: Scratch) -> str:
+    connection = await ctx.connection()
+    await ctx.sender()
+    sender = await connection.open_sender(ctx.path("target"), via=ctx.path())
+    controller, txn = await ctx.transaction()
+    await sender.send(ctx.message(annotations=VIA).encode(), state=TransactionalState(txn))
     await controller.commit(txn)
-    dead = await at.inbox(f"q/$Transfer{DEAD}")
-    arrival = await dead.take()
-    await dead.complete(arrival)
+    arrival = await ctx.receive(f"q/$Transfer{DEAD}")
     return f"{arrival.message.application_properties.get('DeadLetterReason')}"
+
+
+@entry(
+    8,
+    "Dead-lettering, deferring and abandoning take effect with the commit of their transaction.",
+    "C-4 G-21",
+    Price(3, 5, 2),
+)
+async def settlements(ctx: Scratch) -> str:
+    await ctx.send(*(ctx.message(body, annotations=KEY) for body in (b"dead", b"deferred", b"again")))
+    controller, txn = await ctx.transaction()
+    inbox = await ctx.inbox()
+    taken = [await inbox.take() for _ in range(3)]
+    abandoned = Modified(delivery_failed=True, undeliverable_here=False)
+    deferred = Modified(delivery_failed=True, undeliverable_here=True)
+    outcomes: tuple[Outcome, ...] = (Rejected(Condition(DEAD_LETTER)), deferred, abandoned)
+    for arrival, outcome in zip(taken, outcomes, strict=True):
+        await inbox.settle(arrival, TransactionalState(txn, outcome))
+    await inbox.nothing()
+    await controller.commit(txn)
+    again = await inbox.receive()
+    dead = await ctx.peek(f"q{DEAD}")
+    found = await ctx.receive_deferred(taken[1].number, deletes=True)
+    seen = (again.body, again.count, len(dead), len(found))
+    expect(seen == (b"again", 1, 1, 1), f"body, count, dead letters and deferred ones are {seen}")
+    return "nothing came before the commit, and after it each is where it was sent"

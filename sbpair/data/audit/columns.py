@@ -30,6 +30,7 @@ EVENT_FIELDS: tuple[tuple[str, str], ...] = (
     ("backlog_queue", "string"),
     ("cause", "string"),
     ("checksum", "bigint"),
+    ("checksums", "array<bigint>"),
     ("completed", "bigint"),
     ("count", "bigint"),
     ("created", "array<string>"),

@@ -32,7 +32,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Bytes for a part, numbered from 0."""
+    """Bytes for one part of the work; parts are numbered from 0."""
 
     part: int
     content: bytes

@@ -1,4 +1,4 @@
-"""The names of the events that this version knows: the silence of a journal with others proves nothing."""
+"""The names of the events that this version knows. A journal with others cannot prove that something did not happen."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ EVENTS = frozenset(
         "message_set_aside",
         "message_spooled",
         "messages_forwarded",
+        "messages_in_doubt",
         "messages_received",
         "messages_removed",
         "messages_stored",

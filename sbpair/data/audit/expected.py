@@ -1,4 +1,4 @@
-"""What an audit expects to find: journals that are missing altogether are missed by nothing else."""
+"""The journals that an audit expects; without this list, a journal that is missing completely would go unnoticed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sbpair.pair.observation.manifest import ManifestEntry
+from sbpair.pair.observation.manifest import Accepted, ManifestEntry
 
 from .read.writers import SHORT, WriterFacts
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The number of writers by role, and the writers of manifests. Empty: whatever is there."""
+    """The number of writers by role, and the writers in manifests. If empty, any set of journals is accepted.
+
+    ``accepted``: the numbers of messages by verdict that manifests declare as intended.
+    """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     writers: Sequence[ManifestEntry] = ()
+    accepted: Sequence[Accepted] = ()
+
+    def all_accepted(self, given: Mapping[str, int]) -> dict[str, int]:
+        """Return the accepted number of messages per verdict, from manifests and ``given`` together."""
+        count = Counter(given)
+        for each in self.accepted:
+            count[each.verdict] += each.count
+        return dict(count)
 
     def differences(self, found: Iterable[WriterFacts]) -> list[str]:
-        """What is missing, shorter than it was, or not expected, a sentence for each."""
+        """Return a sentence for each journal that is missing, shorter than before, or unexpected."""
         facts = {each.writer: each for each in found}
         count = Counter(each.role for each in facts.values())
         wrong = [
@@ -36,7 +47,7 @@ class Expected:
         return wrong + self._strangers(facts.values())
 
     def _strangers(self, found: Iterable[WriterFacts]) -> list[str]:
-        """Journals of a role that manifests list, but not this writer: of another run, for example."""
+        """Return the journals whose role is in manifests but whose writer is not, for example of another run."""
         roles, known = {each.role for each in self.writers}, {each.writer for each in self.writers}
         return [
             f"the journal of the {each.role} {each.writer[:SHORT]} is in no manifest: is it of another run?"

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
-
-import pyarrow as pa
 
 from .engine import Engine, LocalEngine, Packets
 from .expected import Expected
@@ -26,17 +24,18 @@ from .read.facts import Facts
 from .read.object_storage import without_secret
 from .read.reading import Read, ReadPlan, facts_of_unread, plan
 from .read.separate_runs import separate_runs
-from .result.report import Made, headline, page
+from .result.interface import schema_of
+from .result.report import Provenance, headline, page
 from .result.storage import Storage
 from .result.summary import Summary, summarise
-from .result.tables import DUPLICATES_SCHEMA, MESSAGES_SCHEMA, MISSING_SCHEMA, ORDER, WAITS, writers_table
+from .result.tables import waits_table, writers_table
 
 SKEW = 1.0
 """The tolerated difference between the clocks of two machines by default, in seconds."""
 REPORT, SUMMARY = "report.html", "summary.json"
 ACCEPTABLE = (Verdict.DELETED.value,)
-"""What may be meant, although a message reached nobody."""
-INCOMPLETE = "_incomplete"  # what is written until all of it is there
+"""Verdicts that can be intended, although nobody received the message."""
+INCOMPLETE = "_incomplete"  # where results are written until they are complete
 TABLES = ("messages", "writers", "duplicates", "order", "waits", "missing")
 
 
@@ -58,16 +57,18 @@ def audit(
     """Audit the journals below the directory ``journal`` and write the results to ``out``, a directory or a URI.
 
     An earlier audit there is replaced once this one is complete. ``skew`` is the tolerated difference between the
-    clocks of two machines in seconds, 0 or more; ``engine`` is this machine by default; ``aliases`` gives namespaces
-    their names by the other names that journals use; ``expected`` says which journals must be there; ``accept`` is the
-    number of messages that were meant to be deleted, as ``{"deleted": 50}``; ``at`` is the time that the report shows,
-    now by default.
+    clocks of two machines in seconds, 0 or more; ``engine`` is this machine by default; ``aliases`` maps other names
+    that journals use to the names of namespaces; ``expected`` says which journals must exist; ``accept`` is the number
+    of messages that were deleted on purpose, as ``{"deleted": 50}``; ``at`` is the time that the report shows, now by
+    default.
 
     Raises ValueError for an invalid ``skew``, alias or ``accept``, ForeignFilesError when ``out`` holds files that are
     not of an earlier audit, and OSError when it cannot be written.
     """
     check_skew(skew)
-    check_accepted(accept or {})
+    expected = expected or Expected()
+    accepted = expected.all_accepted(accept or {})
+    check_accepted(accepted)
     reading = journal if isinstance(journal, ReadPlan) else plan(str(journal))
     place = Storage(str(out))
     names = Aliases(aliases or {})
@@ -79,9 +80,9 @@ def audit(
     place.clear([INCOMPLETE])
     new = place.below(INCOMPLETE)
     run = engine or LocalEngine()
-    summary = _audit(reading, new, run, skew, names, expected or Expected(), accept or {})
-    made = Made(without_secret(reading.directory), at or datetime.now(UTC))
-    new.write_text(REPORT, page(summary, made))
+    summary = _audit(reading, new, run, skew, names, expected, accepted)
+    origin = Provenance(without_secret(reading.directory), at or datetime.now(UTC), str(out))
+    new.write_text(REPORT, page(summary, origin))
     new.write_text(SUMMARY, as_json(summary) + "\n")
     place.replace_by(INCOMPLETE, [*TABLES, REPORT, SUMMARY])
     return summary
@@ -110,7 +111,7 @@ def _audit(
     shifts = {clock.writer: clock.micros for clock in clocks}
     evidence = evidence_of(facts, skew)
     folded, found = _fold(scattered, Fold(shifts, aliases, runs, evidence, reading.parts, out))
-    if found.shown > skew:  # what the clocks could explain is no proof
+    if found.shown > skew:  # the clocks could explain it, so it proves nothing
         folded.close()
         out.clear(["missing", "duplicates"])
         evidence = evidence_of(facts, found.shown)
@@ -125,7 +126,8 @@ def _audit(
         step.close()
     _write_rest(out, facts, found, sessions)
     missed = expected.differences(facts.writers.values())
-    return summarise(facts, clocks, found, sessions, skew, missed, accept)
+    summary = summarise(facts, clocks, found, sessions, skew, missed, accept)
+    return replace(summary, meant=list(expected.accepted))
 
 
 def _fold(scattered: Packets, work: Fold) -> tuple[Packets, Found]:
@@ -137,7 +139,7 @@ def _fold(scattered: Packets, work: Fold) -> tuple[Packets, Found]:
 
 
 def evidence_of(facts: Facts, skew: float) -> Evidence:
-    """The evidence of ``facts``, whose times are corrected, with clocks that differ by ``skew`` seconds."""
+    """Return the evidence in ``facts``, whose times are corrected; clocks differ by at most ``skew`` seconds."""
     return Evidence(
         facts.writers.values(),
         facts.of_syphons(),
@@ -151,20 +153,16 @@ def evidence_of(facts: Facts, skew: float) -> Evidence:
 def _write_rest(out: Storage, facts: Facts, found: Found, sessions: SessionCounts) -> None:
     """Write the small tables, including empty ones, which still have a schema."""
     out.write_table("writers", writers_table(facts.writers.values()))
-    waits = [
-        {"primary": primary, "backlog": backlog, "messages": each.messages, **each.quantiles()}
-        for (primary, backlog), each in found.waits.items()
-    ]
-    out.write_table("waits", pa.Table.from_pylist(waits, schema=WAITS))
-    empty = (
-        ("messages", found.entities, MESSAGES_SCHEMA),
-        ("duplicates", found.duplicated, DUPLICATES_SCHEMA),
-        ("missing", found.missing, MISSING_SCHEMA),
-        ("order", sessions.verdicts, ORDER),
-    )
-    for name, rows, schema in empty:
+    out.write_table("waits", waits_table(found.waits))
+    written = {
+        "messages": found.entities,
+        "duplicates": found.duplicated,
+        "missing": found.missing,
+        "order": sessions.verdicts,
+    }
+    for name, rows in written.items():
         if not rows:
-            out.write_table(name, schema.empty_table())
+            out.write_table(name, schema_of(name).empty_table())
 
 
 def as_json(summary: Summary) -> str:
@@ -191,13 +189,13 @@ def _plain(value: object) -> str:
 
 
 def check_accepted(accept: Mapping[str, int]) -> None:
-    """Raise ValueError for a verdict that nobody can mean."""
+    """Raise ValueError for a verdict that cannot be accepted."""
     for name, count in accept.items():
         if name not in ACCEPTABLE or count < 0:
             raise ValueError(f"{name}={count} cannot be accepted: give a number of {' or '.join(ACCEPTABLE)}")
 
 
 def check_skew(skew: float) -> None:
-    """Raise ValueError for a difference of clocks that cannot be."""
+    """Raise ValueError for an invalid clock difference."""
     if not skew >= 0:
         raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")

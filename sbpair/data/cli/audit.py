@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sbpair.data.audit.engine import Engine
     from sbpair.data.audit.expected import Expected
     from sbpair.data.audit.read.reading import ReadPlan
+    from sbpair.data.audit.result.report import Provenance
     from sbpair.data.audit.result.summary import Summary
 
 LOCAL, SPARK = "local", "spark"
@@ -27,7 +28,7 @@ PAGE_OF_DAYS = "current/days.html"
 
 
 def _aliases(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """The names by alias. Raises BadParameter for one that is not ALIAS=NAME."""
+    """Return the names by alias. Raises BadParameter for a value that is not ALIAS=NAME."""
     found = {}
     for each in given:
         alias, equals, name = each.partition("=")
@@ -135,7 +136,7 @@ def command(
 
     Reads the journals of senders, syphons, receivers and brokers (written with --journal),
     including subdirectories and gzipped files, and writes report.html, summary.json and
-    Parquet tables. Exit code 1 when a message is lost, unexpected, misplaced or unproven,
+    Parquet tables. Exit code 1 when a message is lost, unexpected, misplaced, changed or unproven,
     was deleted although --accept does not say that this was meant, or has an unexplained
     copy; when a session whose sender keeps the order is out of order; when a file that may be
     a journal was not read, a journal has gaps or lacks its next file, or a sender's is not
@@ -162,6 +163,7 @@ def command(
     chosen = engine or (SPARK if is_in_spark_group else LOCAL)
     try:
         from sbpair.data.audit import job
+        from sbpair.data.audit.result.report import Provenance
 
         planned = _plan(journal)
         if flags is None:
@@ -180,13 +182,17 @@ def command(
         click.echo(job.as_json(summary))
     else:
         _print(summary)
+        for line in _next_steps(summary, Provenance(journal, datetime.now(UTC), place)):
+            click.echo(line)
         click.echo(f"report: {place.rstrip('/')}/{page}")
     return ExitCode.OK if summary.is_conserved else ExitCode.FAILED
 
 
 def _place(journal: str, out: str | None, state: str | None) -> str:
-    """Where the results go. Raises ConfigurationError when there are none or two, or they are among the journals, where
-    the next audit would meet files that are no journals.
+    """Return the output location.
+
+    Raises ConfigurationError unless exactly one of --out and --state is given, outside the journals: the next audit
+    would read its results as journals.
     """
     if (out is None) == (state is None):
         raise ConfigurationError("give --out for one audit, or --state for one that goes on every day")
@@ -200,14 +206,15 @@ def _place(journal: str, out: str | None, state: str | None) -> str:
 
 
 def _parse_expected(given: tuple[str, ...]) -> Expected:
-    """What --expect names. Raises ConfigurationError for what is neither a role and a count nor a manifest."""
+    """Parse --expect. Raises ConfigurationError unless it is a role and a count, or a manifest."""
     from sbpair.data.audit.expected import Expected
     from sbpair.pair.observation.journal_reading import JournalError
-    from sbpair.pair.observation.manifest import ManifestEntry, parse
+    from sbpair.pair.observation.manifest import Accepted, ManifestEntry, parse, parse_accepted
     from sbpair.pair.observation.record import WriterRole
 
     counts: dict[str, int] = {}
     writers: list[ManifestEntry] = []
+    accepted: list[Accepted] = []
     roles = [role.value for role in WriterRole]
     for each in given:
         role, equals, count = each.partition("=")
@@ -217,17 +224,19 @@ def _parse_expected(given: tuple[str, ...]) -> Expected:
             counts[role] = int(count)
             continue
         try:
-            writers += parse(Path(each).read_text("utf-8"))
+            text = Path(each).read_text("utf-8")
+            writers += parse(text)
+            accepted += parse_accepted(text)
         except FileNotFoundError as error:
             hint = f"roles are {', '.join(roles)}" if equals else "it does not exist"
             raise ConfigurationError(f"--expect {each}: {hint}") from error
         except (OSError, UnicodeDecodeError, JournalError) as error:
             raise ConfigurationError(f"--expect {each}: {one_line(error)}") from error
-    return Expected(counts, writers)
+    return Expected(counts, writers, accepted)
 
 
 def _parse_accepted(given: tuple[str, ...]) -> dict[str, int]:
-    """What --accept names. Raises ConfigurationError for what is not a verdict that may be meant, and a count."""
+    """Parse --accept. Raises ConfigurationError unless it is an acceptable verdict and a count."""
     from sbpair.data.audit.job import ACCEPTABLE
 
     found = {}
@@ -262,7 +271,7 @@ def _once(
 
 @contextmanager
 def _engine(chosen: str) -> Iterator[Engine | None]:
-    """The engine, None for the default; errors of its Spark become ConfigurationError."""
+    """Yield the engine, None for the default. Its Spark errors become ConfigurationError."""
     if chosen == LOCAL:
         yield None
         return
@@ -280,7 +289,7 @@ def _engine(chosen: str) -> Iterator[Engine | None]:
 
 
 def _install(error: ImportError) -> str:
-    """Return what to install for a missing package; an error of Spark already says so."""
+    """Return the install command for a missing package; an error of Spark already contains it."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"{error.name.partition('.')[0]} is not installed; {install_line('audit')}"
     return one_line(error)
@@ -320,6 +329,18 @@ def _print(summary: Summary) -> None:
         click.echo(f"  incomplete: {writer.role} {writer.writer}: {writer.reason}")
     for clock in summary.clocks:
         click.echo(f"  corrected by {clock.shift:+.1f} s: the times of the syphon {clock.writer}")
+
+
+def _next_steps(summary: Summary, origin: Provenance) -> Iterator[str]:
+    """Commands for messages that are unaccounted for or waiting: one example of each kind."""
+    from sbpair.data.audit.result.report import command_for
+
+    told: set[tuple[str, object]] = set()
+    for each in summary.troubles:
+        kind = each.verdict, each.remedy
+        if kind not in told:
+            told.add(kind)
+            yield f"  next: {each.verdict}: {each.path}: {each.message_id}: {command_for(each, origin)}"
 
 
 def _plan(directory: str) -> ReadPlan:

@@ -28,7 +28,7 @@ class DailyFlags:
     reason: str = ""
 
     def heartbeats_by_role(self) -> dict[str, float]:
-        """The seconds by role. Raises ConfigurationError for one that is not ROLE=SPAN."""
+        """Return the seconds by role. Raises ConfigurationError for a value that is not ROLE=SPAN."""
         from sbpair.pair.observation.record import WriterRole
 
         roles = [role.value for role in WriterRole]

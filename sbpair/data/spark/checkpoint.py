@@ -47,7 +47,7 @@ def positions_in(offset: Mapping[str, int | str]) -> dict[str, int]:
 
 
 def origin_in(offset: Mapping[str, int | str]) -> str | None:
-    """The namespace of an offset; None for those of before offsets had one."""
+    """The namespace of an offset; None for offsets of versions that did not store one."""
     named = offset.get(NAMESPACE)
     return None if named is None else str(named)
 

@@ -4,12 +4,11 @@
     credit     how many to receive next: never more than are known to wait
     take       a message has arrived: complete it, or give it back
 
-Messages arrive in the order of their numbers within a partition. A known message that is passed over is locked by
-another consumer; it is not waited for, and the next request is small again, since each message requested for it would
-be one that others should get. Where a message arrives that is not to be completed, no known one of that partition can
-be received, and the settlement of the partition ends. A message that is given back counts as delivered once more, and
-an entity dead-letters it after a number of deliveries: a settlement stops at one that was given back ``MAX_RETURNS``
-times.
+Messages arrive in the order of their numbers within a partition. A known message that is skipped is locked by another
+consumer. The settlement does not wait for it, and makes the next request small again: it would otherwise take messages
+that others should get. When a message arrives that is not to be completed, no further known message of that partition
+can be received, and the settlement of the partition ends. Giving a message back counts as a delivery, and an entity
+dead-letters it after a number of deliveries: a settlement stops at a message that was given back ``MAX_RETURNS`` times.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Arrived(Protocol):
 
 
 class Claim:
-    """The messages of ``path`` up to ``marks`` that are to be completed, ``known`` of them by number."""
+    """The messages of ``path`` up to ``marks`` that are to be completed; ``known`` are those known by number."""
 
     def __init__(self, path: str, marks: Sequence[Mark], known: Iterable[int] = ()) -> None:
         self._path = path
@@ -64,7 +63,7 @@ class Claim:
         self.add(known)
 
     def add(self, known: Iterable[int]) -> None:
-        """Know of more messages, with higher numbers than those before in their partition."""
+        """Add known messages, whose numbers are higher than the earlier ones of their partition."""
         for number in sorted(known):
             waiting = self._waiting.get(lane_of(self._path, number))
             if waiting is None:
@@ -78,7 +77,7 @@ class Claim:
         return min(self._window, sum(map(len, self._waiting.values())))
 
     def take(self, arrived: Arrived) -> bool:
-        """Whether to complete the message that has arrived; else give it back.
+        """Whether to complete the message that has arrived; if False, give it back.
 
         Raises EntityRenewedError for a number that was read if the message was enqueued later than all messages read.
         """
@@ -107,12 +106,12 @@ class Claim:
         self._is_smooth = True
 
     def _pass_over(self, lane: str | None) -> None:
-        """End the settlement of ``lane``, None for all."""
+        """End the settlement of ``lane``; None for all lanes."""
         for each in [*self._waiting] if lane is None else [lane]:
             self.passed_over += len(self._waiting.pop(each, ()))
 
 
 def check_age(path: str, mark: Mark, enqueued_at: int | None) -> None:
-    """Raises EntityRenewedError when a message up to ``mark`` was enqueued after all messages read."""
+    """Raise EntityRenewedError if a message up to ``mark`` was enqueued after all messages read."""
     if mark.until is not None and enqueued_at is not None and enqueued_at > mark.until:
         raise EntityRenewedError(path, mark.upto)

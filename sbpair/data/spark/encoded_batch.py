@@ -1,4 +1,4 @@
-"""Batches of messages that their sender has encoded already, where encoding them through the SDK costs too much."""
+"""Batches of messages that their sender has already encoded, for senders to whom the SDK's encoding costs too much."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EncodedMessage(Protocol):
 
     @property
     def encoded(self) -> bytes | None:
-        """The message as the SDK would encode it; None if only the SDK can."""
+        """Return the message as the SDK would encode it; None if only the SDK can encode it."""
 
     def original(self) -> ServiceBusMessage:
         """The message for the SDK."""
@@ -33,10 +33,10 @@ Messages = Sequence[Message]
 
 
 class EncodedBatch(PairedMessageBatch, Generic[MessageT]):
-    """A batch of encoded messages: :meth:`add` them. The SDK's messages are made only when they have to be parked.
+    """A batch of encoded messages: :meth:`add` them. The SDK's messages are created only when they must be parked.
 
-    The first message is added by the SDK all the same, since it gives the batch its envelope, and so is each one while
-    tracing is on, since it carries the context of its creation.
+    Some messages are still added by the SDK: the first one, from which the batch gets its envelope, and while tracing
+    is on each one, since it carries the context of its creation.
     """
 
     def __init__(self, max_size_in_bytes: int, path: str = "") -> None:
@@ -48,8 +48,8 @@ class EncodedBatch(PairedMessageBatch, Generic[MessageT]):
     def add(self, message: MessageT) -> None:
         """Add a message.
 
-        Raises MessageSizeExceededError when there is no room for it, and what its ``original`` and
-        :func:`~sbpair.pair.pairing.request.request.prepare` raises where the SDK encodes it.
+        Raises MessageSizeExceededError when there is no room for it. If the SDK encodes it, raises the errors of its
+        ``original`` and of :func:`~sbpair.pair.pairing.request.request.prepare`.
         """
         before, encoded = self.size_in_bytes, message.encoded
         is_by_sdk = encoded is None or not self.messages or current.active is not None

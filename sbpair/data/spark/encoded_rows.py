@@ -1,4 +1,4 @@
-"""Encoding of rows to AMQP without the SDK's objects: a message of the values that the SDK would send.
+"""Encoding of rows to AMQP without the SDK's objects, with the same values that the SDK would send.
 
 Rows whose columns are unusual are left to the SDK, which also decides what is invalid. Performs no I/O.
 """

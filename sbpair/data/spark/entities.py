@@ -223,9 +223,9 @@ class Entities:
         return self._result(operation, what, worker.submit(self._attempt(operation)))
 
     def _result(self, operation: Operation[T], what: str, future: Future[T]) -> T:
-        """The result of ``operation``, already started as ``future``; restarted during an outage.
+        """Return the result of ``operation``, already started as ``future``; restart it during an outage.
 
-        The delays block the calling thread, that of a task or of the planner, never the event loop.
+        The delays block the calling thread, which is that of a task or of the planner, never the event loop.
         """
         outage = OutageState(self._limit)
         while True:
@@ -247,7 +247,7 @@ class Entities:
         return ATTEMPTS * (self._options.wire.timeout + PAUSE * ATTEMPTS) + SLACK
 
     async def _attempt(self, operation: Operation[T]) -> T:
-        """Run ``operation``, again on a new connection when one is lost.
+        """Run ``operation``; if the connection is lost, repeat it on a new one.
 
         Raises TimeoutError when there is no response in time, ConnectionLostError after ATTEMPTS connections.
         """
@@ -416,8 +416,8 @@ class _Link:
 
 
 def cutoff(lag: float | None) -> float:
-    """The latest enqueued time of a batch, in seconds since the epoch; later messages wait for the next.
+    """Return the latest enqueued time of a batch, in seconds since the epoch; later messages wait for the next.
 
-    ``lag`` is in seconds; without one all messages are read, whatever the broker's clock says.
+    ``lag`` is in seconds; without it all messages are read, even if the broker's clock is ahead.
     """
     return ALWAYS if lag is None else time.time() - lag

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from sbpair.pair.envelope.names import namespace_label
+from sbpair.pair.envelope.names import check_namespace_name, namespace_label
 from sbpair.pair.ground.extras import install_line
 
 from .checkpoint import origin_name
@@ -130,7 +130,7 @@ class NamespaceReference:
         """The resolved connection string; None for a namespace given by name."""
         if self.reference is None:
             return None
-        from sbpair.pair.auth.reference import resolve
+        from sbpair.pair.auth.connection_string import resolve
 
         return resolve(self.reference, self.option)
 
@@ -166,6 +166,21 @@ class NamespaceReference:
     def origin(self) -> str:
         """The name of the namespace in an offset."""
         return origin_name(self.host or self.namespace().netloc)
+
+    def known_origin(self) -> str | None:
+        """The origin; None for a reference that this process cannot resolve, though the tasks may.
+
+        Raises ValueError for an invalid connection string or address.
+        """
+        from sbpair.pair.auth.connection_string import host_and_port
+
+        try:
+            text = self.connection_string()
+        except ValueError:
+            return None
+        if text is None:
+            host_and_port(self.address or self.name, f"{self.option}: the custom endpoint address")
+        return self.origin
 
     @property
     def name(self) -> str:
@@ -219,19 +234,27 @@ class PairReference:
 def pair_reference(given: FormatOptions, timeout: float) -> PairReference:
     """The pair given by the options PAIR and WIRE. Raises ValueError when they are invalid."""
     primary, secondary = namespace_reference(given, PRIMARY), namespace_reference(given, SECONDARY)
-    if (primary.reference, primary.host, primary.address) == (
-        secondary.reference,
-        secondary.host,
-        secondary.address,
-    ):
+    name, known = primary_name(given), primary.known_origin()
+    other = secondary.known_origin()
+    if known is not None and known == other:
         raise given.wrong(f"{primary.option} and {secondary.option} name the same namespace: a pair has two")
-    return PairReference(
-        primary,
-        secondary,
-        wire_options(given, timeout),
-        given.text("primaryNamespaceName"),
-        given.whole("backlogQueueCount", 10, 1, 10_000),
-    )
+    if known and other and name is None and namespace_label(known) == namespace_label(other):
+        raise given.wrong(
+            f"primary and secondary are both called {namespace_label(known)!r}; set primaryNamespaceName, for senders "
+            "and syphons alike"
+        )
+    count = given.whole("backlogQueueCount", 10, 1, 10_000)
+    return PairReference(primary, secondary, wire_options(given, timeout), name, count)
+
+
+def primary_name(given: FormatOptions) -> str | None:
+    """The option ``primaryNamespaceName``. Raises ValueError when no backlog queue can carry it."""
+    name = given.text("primaryNamespaceName")
+    try:
+        check_namespace_name(name)
+    except ValueError as error:
+        raise given.wrong(str(error).replace("primary_namespace_name", "primaryNamespaceName")) from None
+    return name
 
 
 def namespace_reference(given: FormatOptions, names: tuple[str, str, str]) -> NamespaceReference:

@@ -1,4 +1,4 @@
-"""An encoded message, split into its sections: what reading needs of it before its columns are made.
+"""An encoded message, split into its sections: all that reading needs before columns are made.
 
 Performs no I/O.
 """
@@ -30,7 +30,7 @@ class Glimpse(NamedTuple):
     """All empty if the message is not well-formed."""
 
     trouble: str | None = None
-    """Why the message is not well-formed; None if it is, as far as its sections."""
+    """Why the message is not well-formed; None if its sections are."""
 
     @property
     def seen(self) -> Seen:
@@ -67,7 +67,7 @@ class UnsettledMessage(NamedTuple):
 
 
 def glimpse(payload: bytes) -> Glimpse:
-    """Never raises: of a malformed message only the position is known, if any."""
+    """Split a message. Never raises: for a malformed message only the position is known, if at all."""
     try:
         sections = split(payload)
         number, enqueued_at, state = position_in(sections.message_annotations)
@@ -79,7 +79,10 @@ def glimpse(payload: bytes) -> Glimpse:
 
 
 def unsettled_message(payload: bytes) -> UnsettledMessage:
-    """The message as settling needs it. Never raises; of a malformed message only the position is known, if any."""
+    """Return the message as settling needs it.
+
+    Never raises; for a malformed one only the position is known, if at all.
+    """
     found: Position | Glimpse | None = position_of(payload)
     if found is None:
         found = glimpse(payload)

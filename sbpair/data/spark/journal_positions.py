@@ -2,9 +2,9 @@
 
     {"sender-a-000001.jsonl": 4096, "@earlier": "kq3dBWJx1vSAIA…"}
 
-An offset names the files that its batch advances in. All others are packed: of each file a digest of its name, and
-the position, together 16 characters at most in place of about 65. Spark writes the whole offset for every batch, and a
-journal directory may hold tens of thousands of files that will never change.
+An offset names the files in which its batch advances. All others are packed: a digest of each file's name and its
+position take at most 16 characters instead of about 65. Spark writes the whole offset for every batch, and a journal
+directory may hold tens of thousands of files that will never change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Positions:
 
     @classmethod
     def of(cls, offset: Mapping[str, int | str]) -> Positions:
-        """Raises ValueError for an offset of another source."""
+        """Parse an offset. Raises ValueError for one of another source."""
         packed = offset.get(EARLIER, "")
         named = {name: at for name, at in offset.items() if isinstance(at, int)}
         if not isinstance(packed, str) or len(named) + (EARLIER in offset) != len(offset):
@@ -53,7 +53,7 @@ class Positions:
         return Positions(dict(ends), earlier)
 
     def offset(self) -> Offset:
-        """The same positions always make the same offset."""
+        """Return the offset; the same positions always give the same offset."""
         packed = {EARLIER: _pack(self.earlier)} if self.earlier else {}
         return {**dict(sorted(self.named.items())), **packed}
 
@@ -64,7 +64,7 @@ def _digest(name: str) -> bytes:
 
 
 def _pack(positions: Mapping[bytes, int]) -> str:
-    """The digests, each followed by its position in groups of seven bits, the lowest first."""
+    """Return the digests, each followed by its position in groups of seven bits, the lowest first."""
     out = bytearray()
     for digest, at in sorted(positions.items()):
         out += digest
@@ -76,7 +76,7 @@ def _pack(positions: Mapping[bytes, int]) -> str:
 
 
 def _unpack(text: str) -> dict[bytes, int]:
-    """Raises ValueError when ``text`` is damaged."""
+    """Unpack an offset. Raises ValueError if ``text`` is damaged."""
     found: dict[bytes, int] = {}
     try:
         data = base64.b64decode(text, validate=True)

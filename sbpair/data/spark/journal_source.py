@@ -76,7 +76,7 @@ class JournalOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> JournalOptions:
-        """Raises ValueError naming the option when an option is invalid."""
+        """Parse the options. Raises ValueError that names an invalid one."""
         given = FormatOptions(FORM, options, KNOWN)
         directory = given.text("path")
         if directory is None:
@@ -94,7 +94,7 @@ class JournalOptions:
 
 
 def _check_uri(given: FormatOptions, uri: str) -> None:
-    """Raises ValueError with the next step when Arrow cannot open ``uri``."""
+    """Raise ValueError with the next step if Arrow cannot open ``uri``."""
     try:
         resolve(uri)
     except (ValueError, OSError, NotImplementedError) as error:

@@ -1,7 +1,7 @@
 """Conversion of peeked messages to Arrow columns, section by section, without an object for each message.
 
-Only the sections that the selected columns need are decoded. A message of which a section is unusual or malformed is
-read by :class:`~.message_rows.Row` instead, which defines the values. Performs no I/O.
+Only the sections that the selected columns need are decoded. A message with an unusual or malformed section is read by
+:class:`~.message_rows.Row` instead, which defines the values. Performs no I/O.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _NO_HEADER = Header()
 def batch_of(
     namespace: str, path: str, messages: Sequence[Glimpse], schema: pa.Schema, *, with_body: bool = True
 ) -> pa.RecordBatch:
-    """The columns of ``schema`` of messages; bodies are null unless ``with_body``.
+    """Return the columns of ``schema`` of messages; bodies are null unless ``with_body``.
 
-    Of a message that cannot be decoded only its position is given, and the reason as ``trouble``.
+    For a message that cannot be decoded, only its position is given, and the reason as ``trouble``.
     """
     import pyarrow as pa
 
@@ -130,7 +130,7 @@ def _fill_headers(messages: Sequence[Glimpse], columns: Columns, odd: set[int]) 
                 absolute = enqueued + span
             ends[index] = storable(absolute)
             if is_beyond(absolute):
-                odd.add(index)  # which is told
+                odd.add(index)  # reported as trouble
 
 
 def _fill_application(messages: Sequence[Glimpse], columns: Columns, odd: set[int]) -> None:

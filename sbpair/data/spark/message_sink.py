@@ -99,7 +99,7 @@ class _SinkWriter:
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, overwrite: bool) -> Self:
-        """Raises ValueError for invalid options, columns or modes."""
+        """Make a sink. Raises ValueError for invalid options, columns or modes."""
         if overwrite:
             raise ValueError('sbpair: messages cannot be overwritten; use mode("append")')
         read = SinkOptions.of(options)
@@ -279,7 +279,7 @@ class SinkOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Raises ValueError naming the option when an option is invalid."""
+        """Parse the options. Raises ValueError that names an invalid one."""
         given = FormatOptions(FORM, options, KNOWN)
         id_columns = given.several("messageIdColumns")
         strategy = given.text("messageIdStrategy") or (HASH if id_columns else None)

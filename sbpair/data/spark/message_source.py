@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import sleep
@@ -36,15 +36,17 @@ from pyspark.sql.types import StructType
 
 from sbpair.pair.envelope.names import namespace_label
 
+from . import worker
 from .checkpoint import Offset, check_origin, positions_in, with_origin
 from .entities import Entities, cutoff
 from .message_columns import batch_of
 from .message_rows import MESSAGE_COLUMNS, TYPES
 from .outage import BATCH_PATIENCE, OutageState, limit_or
 from .packaged import PackagedDataSource
-from .polling import Polling
+from .polling import Gathering, Polling
+from .pushed_filters import Bounds, are_offered, bounds_of
 from .ranges import PEEKED, UNTIL, Mark, Piece, Span, advance, allot, marks, numbers, path_of, pieces
-from .source_errors import NoAnswerError
+from .source_errors import NoAnswerError, SourceError
 from .source_options import EARLIEST, SourceOptions
 from .versions import (
     ReadAllAvailable,
@@ -56,10 +58,16 @@ from .versions import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
 POLL = 1.0  # seconds that latestOffset blocks at most before it polls
 STREAM_LAG = 1.0  # default safety lag of a stream in seconds
+ENDING = 5.0  # seconds that the process of a stopped query may take to end
 OUTAGE = "@outage"  # key beside the offset in the progress of a query
+TWICE = (
+    "sbpair: {what} is consumed by this Spark already, by another query or another branch of this one: each would "
+    "complete what only the other has read. Read it once, and branch in foreachBatch"
+)
 
 logger = logging.getLogger("sbpair.spark")
 
@@ -75,7 +83,8 @@ class MessageDataSource(PackagedDataSource):
         return MESSAGE_COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return MessageReader(SourceOptions.of(self.options), _check_schema(schema))
+        kind = FilteredMessageReader if are_offered() else MessageReader
+        return kind(SourceOptions.of(self.options), _check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         require_stream_sources(self.name())
@@ -131,11 +140,17 @@ class _Ranges:
     def _start(self, entities: Entities) -> dict[str, int]:
         """The offset before the first message to read."""
         starting = self._options.starting
+        if isinstance(starting, datetime):
+            return self._before(entities, _millis(starting), self._options.paths)
         if starting == EARLIEST:
             return {}
         if isinstance(starting, str):
             return advance({}, entities.spans(self._options.paths, {}, self._cutoff()))
         return {lane: max(number - 1, 0) for lane, number in starting.items()}
+
+    def _before(self, entities: Entities, millis: int, paths: tuple[str, ...]) -> dict[str, int]:
+        """The offset before the first message that was enqueued at ``millis`` since the epoch, or later."""
+        return advance({}, entities.spans(paths, {}, (millis - 0.5) / 1000))
 
     def _tasks(
         self, start: Mapping[str, int], end: Mapping[str, int], origin: str | None = None
@@ -162,6 +177,7 @@ class MessageReader(_Ranges, DataSourceReader):
     """The batch reader: the messages present when the partitions are planned. It consumes nothing."""
 
     _patience = BATCH_PATIENCE
+    _bounds = Bounds()
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.settles:
@@ -169,17 +185,39 @@ class MessageReader(_Ranges, DataSourceReader):
         super().__init__(options, schema)
 
     def partitions(self) -> list[InputPartition]:
-        entities = self._entities()
+        entities, bounds, ending = self._entities(), self._bounds, self._options.ending
+        paths = bounds.paths(self._options.paths)
         start = self._start(entities)
-        spans = entities.spans(self._options.paths, start, self._cutoff())
-        ending = self._options.ending
-        if not isinstance(ending, str):
+        if bounds.since:
+            since = self._before(entities, bounds.since, paths)
+            start = {lane: max(start.get(lane, 0), since.get(lane, 0)) for lane in start | since}
+        cutoff = self._cutoff()
+        if isinstance(ending, datetime):
+            cutoff = min(cutoff, (_millis(ending) - 0.5) / 1000)
+        if bounds.until is not None:
+            cutoff = min(cutoff, bounds.until / 1000)
+        spans = entities.spans(paths, start, cutoff)
+        if isinstance(ending, Mapping):
             spans = [replace(each, last=min(each.last, ending.get(each.lane, each.last))) for each in spans]
+        spans = bounds.clip(spans)
         begin = start | {each.lane: each.first - 1 for each in spans}
-        return self._tasks(begin, advance(start, spans))
+        return self._tasks(begin, advance(begin, spans))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows(partition)
+
+
+class FilteredMessageReader(MessageReader):
+    """Reads no messages that the filters of a query leave out by number, queue or enqueued time."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Note the bounds that ``filters`` set; Spark still applies all of them to the rows."""
+        self._bounds = bounds_of(filters)
+        return filters
+
+
+def _millis(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
 
 
 class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -202,11 +240,15 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
     """The last failure of the current outage; None while the namespace responds."""
 
     _since = ""
+    _planned: tuple[Offset, Offset] | None = None
+    """The batch that was planned last, from and to these offsets."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._outage = OutageState(limit_or(options.outage_timeout, self._patience))
         self._polling = Polling(options.min_poll_interval, options.max_poll_interval)
+        self._gathering = Gathering(options.min_messages, options.max_trigger_delay)
+        self._found = 0  # numbers after the last batch, at the last poll
         self._settled: dict[str, tuple[Mark, ...]] = {}
         """The marks up to which nothing remains to be completed, by entity."""
 
@@ -232,7 +274,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         if self._target is not None:
             return self._next(start, limit, self._entities(origin), origin)
         now = time.monotonic()
-        left = max(self._outage.wait(now), self._polling.wait(now))
+        left = max(self._outage.wait(now), min(self._polling.wait(now), self._gathering.wait(now)))
         sleep(min(left, POLL))
         if left > POLL:
             return start
@@ -243,6 +285,10 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
             return start
         self._outage.answered()
         self._problem = None
+        now = time.monotonic()
+        if end != start and not self._gathering.is_enough(now, self._found):
+            self._polling.polled(now, has_found=True, has_more=False)
+            return start
         latest = numbers(positions_in(self._latest or end))
         self._polling.polled(
             time.monotonic(), has_found=end != start, has_more=numbers(positions_in(end)) != latest
@@ -276,6 +322,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         options, until, positions = self._options, self._cutoff(), positions_in(start)
         self._check(entities)
         spans = entities.spans(options.paths, positions, until, self._hints)
+        self._found = sum(each.last - each.first + 1 for each in spans)
         self._hints = numbers(advance(positions, spans))
         self._latest = with_origin(self._hints, origin)
         spans = self._reachable(spans)
@@ -289,6 +336,11 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         return with_origin(end, origin)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Plan a batch. Raises SourceError with ``settles`` when a second branch of the query reads the same one."""
+        if self._options.settles:
+            if (start, end) == self._planned:  # Spark plans a batch once for each place that reads the stream
+                raise SourceError(TWICE.format(what=", ".join(self._options.paths)))
+            self._planned = (start, end)
         return self._tasks(positions_in(start), positions_in(end), self._origin_of(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -322,7 +374,11 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
                 self._settled[path] = due
 
     def _check(self, entities: Entities) -> None:
-        if self._options.settles and not self._is_checked and not self._options.may_be_missing:
-            for path in self._options.paths:
-                entities.check_settleable(path)
+        options = self._options
+        if options.settles and not self._is_checked:
+            for path in options.paths:
+                if not worker.consumes_alone(f"{options.namespace.origin} {path.lower()}", ENDING):
+                    raise SourceError(TWICE.format(what=path))
+                if not options.may_be_missing:
+                    entities.check_settleable(path)
         self._is_checked = True

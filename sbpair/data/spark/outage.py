@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from sbpair.pair.client.backoff import Backoff
 
 MAX_PAUSE_SECONDS = 30.0  # seconds between attempts
-BUSY = 10.0  # minimum delay in seconds after throttling that names none
+BUSY = 10.0  # minimum delay in seconds after throttling that requests no delay
 BATCH_PATIENCE = 60.0  # default outageTimeout of batch reads and writes, in seconds
 # The service states the delay in the text only.
 _PAUSE = re.compile(r"\bwait (\d{1,4}) seconds", re.IGNORECASE)

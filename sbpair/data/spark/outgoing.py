@@ -67,9 +67,9 @@ class OutgoingRow:
 
 
 def known_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The names as in COLUMNS, without regard to case, as Spark resolves them.
+    """Return the names as in COLUMNS, ignoring case as Spark does.
 
-    Names that differ in nothing but case are possible with ``spark.sql.caseSensitive`` alone: then each is itself.
+    Names that differ only in case are possible only with ``spark.sql.caseSensitive``; they are returned unchanged.
     """
     by_key = {name.lower(): name for name in COLUMNS}
     keys = [name.lower() for name in names]
@@ -181,7 +181,7 @@ def digest(row: OutgoingRow, columns: Sequence[str] = ()) -> str:
 
 
 def _digestible(value: object) -> object:
-    """A value in one form, however Spark passed it: a time in UTC, maps and structs as mappings."""
+    """Return a value in one form, independent of how Spark passed it: times in UTC, maps and structs as mappings."""
     if isinstance(value, datetime):
         return in_utc(value).isoformat()
     if isinstance(value, Mapping | list | tuple):

@@ -22,7 +22,7 @@ class PackagedDataSource(DataSource):
     """A data source that finds its own package."""
 
     def __reduce__(self) -> Reduced:
-        """For pickle: the class and its options, and the path of the zip that has the class."""
+        """Return the class and its options for pickle, and the path of the zip that contains the class."""
         zipped = zip_of(sbpair.__file__)
         kind = type(self)
         if zipped is None:
@@ -37,7 +37,10 @@ def zip_of(package_file: str) -> str | None:
 
 
 def _loader() -> Callable[..., object]:
-    """A function of no module, which cloudpickle therefore pickles by value. It may use only what it imports."""
+    """Return a function without a module, which cloudpickle therefore pickles by value.
+
+    It may use only its own imports.
+    """
 
     def load(zipped: str, module: str, name: str, options: Mapping[str, str]) -> object:
         import sys

@@ -7,6 +7,7 @@ left something      ask again at once: a limit cut the batch short
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 
@@ -33,3 +34,26 @@ class Polling:
     def wait(self, now: float) -> float:
         """Seconds until the next poll; 0 when it is due."""
         return max(0.0, self._due - now)
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Decides whether enough messages wait for a batch.
+
+    Enough are ``least``, or any number once the last batch is ``longest`` seconds ago. The first batch is not delayed.
+    """
+
+    least: int
+    longest: float
+    _due: float = 0.0
+
+    def is_enough(self, now: float, found: int) -> bool:
+        """Whether a batch begins at ``now`` with ``found`` messages."""
+        if found < self.least and now < self._due:
+            return False
+        self._due = now + self.longest
+        return True
+
+    def wait(self, now: float) -> float:
+        """Seconds until a batch of any size may begin."""
+        return max(0.0, self._due - now) if self.least else math.inf

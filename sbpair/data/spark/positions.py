@@ -45,7 +45,7 @@ class Position(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Where the values are in the sections of one layout."""
+    """The positions of the values in the sections of one layout."""
 
     constant: struct.Struct
     bytes_there: tuple[bytes, ...]
@@ -72,7 +72,7 @@ def position_in(annotations: bytes) -> Position:
 
 
 def position_of(payload: bytes) -> Position | None:
-    """The position of an encoded message, whose other sections are not looked at.
+    """The position of an encoded message, read without decoding its other sections.
 
     None if the sections before the annotations are of an unusual form, or malformed.
     """
@@ -84,7 +84,7 @@ def position_of(payload: bytes) -> Position | None:
 
 
 def _learn(annotations: bytes) -> _Layout | None:
-    """Cache and return the layout of a section; None if it is to be walked each time.
+    """Cache and return the layout of a section; None if it cannot be cached.
 
     That is so if its values are not of the usual types, or layouts of its length differed too often.
     Raises DecodeError, IndexError.
@@ -123,5 +123,5 @@ def _walk(annotations: bytes) -> Position:
 
 
 def _whole(encoded: bytes | None) -> int | None:
-    """Raises DecodeError."""
+    """Read the whole value. Raises DecodeError."""
     return None if encoded is None else whole_number(encoded)

@@ -1,8 +1,8 @@
 """The usual forms of two message sections, read directly: properties and application properties.
 
-The general decoder makes an object of every value and a dataclass of the section. These functions return the lists
-that become columns. What they do not read themselves raises :class:`UnusualSectionError`, or another of ``UNUSUAL``,
-and is left to the general decoder, which also has the last word about malformed sections. Performs no I/O.
+The general decoder makes an object of every value and a dataclass of the section. These functions return the lists that
+become columns. For other forms they raise :class:`UnusualSectionError`, or another of ``UNUSUAL``; these are left to
+the general decoder, which also decides what is malformed. Performs no I/O.
 """
 
 from __future__ import annotations

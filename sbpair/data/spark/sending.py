@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from threading import Lock
 from time import sleep
 from typing import TYPE_CHECKING
@@ -165,15 +166,18 @@ class Sending:
                 for smaller in batches(part, self.to.batch_size):
                     self._send_batch(entity, sender, smaller)
             return
-        self._record(entity, receipt)
+        self._record(entity, receipt, [batch] if isinstance(batch, RowMessage) else batch.messages)
 
-    def _record(self, entity: str, receipt: SendReceipt) -> None:
+    def _record(self, entity: str, receipt: SendReceipt, messages: Iterable[RowMessage]) -> None:
         locations = receipt.locations or (receipt,)
+        bodies = (crc32(message.row.body) for message in messages)
         with self._lock:
             for place in locations:
                 if self.journal is not None:
                     stored_in, ids = str(place.stored_in.value), tuple(place.message_ids)
-                    self.journal.write(SendAccepted(entity, stored_in, place.backlog, ids, receipt.ambiguous))
+                    sums = tuple(islice(bodies, len(ids)))
+                    told = SendAccepted(entity, stored_in, place.backlog, ids, receipt.ambiguous, sums)
+                    self.journal.write(told)
                 count = len(place.message_ids)
                 self.sent.messages += count
                 self.sent.primary += count if place.backlog is None else 0

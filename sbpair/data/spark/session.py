@@ -77,7 +77,7 @@ def _warehouse() -> str:
 
 
 def register(spark: SparkSession) -> None:
-    """Register sbpair's formats with ``spark``, which may be a Spark Connect session, where Spark did not do so itself.
+    """Register sbpair's formats with ``spark``, also a Spark Connect session, unless Spark has done so itself.
 
     Spark registers those of a wheel that is installed where the driver runs.
     """
@@ -88,7 +88,10 @@ def register(spark: SparkSession) -> None:
 
 
 def sources() -> tuple[type[DataSource], ...]:
-    """The classes of sbpair's formats. Each process of Spark needs one of them, so no module imports all."""
+    """Return the classes of sbpair's formats.
+
+    Each is imported from its module here, because a process of Spark needs only one of them.
+    """
     from .journal_source import JournalDataSource
     from .message_source import MessageDataSource
     from .syphon_source import SyphonDataSource
@@ -117,6 +120,6 @@ def reason_of(error: Exception) -> str:
 
 
 def _is_error(name: str) -> bool:
-    """Whether a qualified name is that of an exception: one of sbpair, or by its suffix."""
+    """Whether a qualified name is that of an exception: it is one of sbpair, or has the usual suffix."""
     last = name.rpartition(".")[2]
     return last[:1].isupper() and (name.startswith("sbpair.") or last.endswith(("Error", "Exception")))

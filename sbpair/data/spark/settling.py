@@ -93,7 +93,7 @@ class Settler:
         by_session: dict[str, list[int]] = {}
         for each in known:
             session = each.session
-            if session is None:  # not one that a session receiver can get
+            if session is None:  # a session receiver cannot get it
                 self.passed_over += 1
             else:
                 by_session.setdefault(session, []).append(each.number or 0)
@@ -152,7 +152,7 @@ class Receiving:
             )
 
     async def run(self) -> None:
-        """Receive and complete what the claim knows of. Raises ConnectionLostError, EntityRenewedError."""
+        """Receive and complete the known messages of the claim. Raises ConnectionLostError, EntityRenewedError."""
         while credit := self.claim.credit:
             await self._round(credit)
 

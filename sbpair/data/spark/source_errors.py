@@ -1,4 +1,4 @@
-"""The errors of the message source: which end it, which it waits out, and what their reader may do next."""
+"""The errors of the message source: which of them end it, which it retries, and the next step for the user."""
 
 from __future__ import annotations
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from sbpair.pair.envelope.names import backlog_queue_name
 
@@ -16,6 +18,7 @@ from .format_options import (
     FormatOptions,
     NamespaceReference,
     namespace_reference,
+    primary_name,
     wire_options,
 )
 
@@ -38,6 +41,10 @@ KNOWN = (
     "backlogQueueCount",
     "startingSequenceNumbers",
     "endingSequenceNumbers",
+    "startingTimestamp",
+    "endingTimestamp",
+    "minMessagesPerTrigger",
+    "maxTriggerDelay",
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
     "minPartitions",
@@ -65,8 +72,8 @@ class SourceOptions:
     may_be_missing: bool
     """Whether an entity that does not exist counts as empty, as backlog queues do."""
 
-    starting: str | Mapping[str, int]
-    ending: str | Mapping[str, int]
+    starting: str | Mapping[str, int] | datetime
+    ending: str | Mapping[str, int] | datetime
     max_messages: int | None
     max_bytes: int | None
     """Encoded bytes per batch, approximately."""
@@ -89,28 +96,41 @@ class SourceOptions:
     max_poll_interval: float = 30.0
     """Seconds to which that interval grows while there is nothing to read."""
 
+    min_messages: int = 0
+    """Messages for which a stream waits before a batch; the first batch does not wait."""
+
+    max_trigger_delay: float = 900.0
+    """Seconds since the last batch after which it waits no longer for them."""
+
     fails_on_loss: bool = True
     """Whether a stream fails when an entity was recreated since its last read; else it starts again there."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Raises ValueError naming the option when an option is invalid."""
+        """Parse the options. Raises ValueError that names an invalid one."""
         given = FormatOptions(FORM, options, KNOWN)
         if given.is_empty:
             raise given.wrong(
-                "no option arrived. Spark hands those of CREATE TABLE to no source in Python: create a view instead, "
-                "CREATE TEMPORARY VIEW orders USING sbpair OPTIONS (queueName 'orders', ...)"
+                "no option arrived. Spark hands those of CREATE TABLE to no source in Python: create a view, "
+                "CREATE TEMPORARY VIEW orders USING sbpair OPTIONS (queueName 'orders', ...), or give them to a query, "
+                "SELECT * FROM orders WITH ('queueName' = 'orders', ...)"
             )
         settles = given.choice("settlement", "none", ("none", "complete")) == "complete"
-        starting = _numbers(given, "startingSequenceNumbers", EARLIEST, (EARLIEST, LATEST))
+        starting = _numbers_or_time(given, "starting", EARLIEST, (EARLIEST, LATEST))
         if settles and starting != EARLIEST:
             raise given.wrong(
-                "settlement=complete needs startingSequenceNumbers=earliest: messages before any other start "
+                "settlement=complete needs startingSequenceNumbers=earliest: messages before any other start, or time, "
                 "would be completed without being read"
             )
         is_backlogs = given.flag("backlogs", default=False)
         paths = _backlogs(given) if is_backlogs else _entities(given)
-        ending = _numbers(given, "endingSequenceNumbers", LATEST, (LATEST,))
+        ending = _numbers_or_time(given, "ending", LATEST, (LATEST,))
+        most, least = (
+            given.whole("maxMessagesPerTrigger", 0, 1, MANY),
+            given.whole("minMessagesPerTrigger", 0, 1, MANY),
+        )
+        if most and least > most:
+            raise given.wrong(f"minMessagesPerTrigger ({least}) is more than maxMessagesPerTrigger ({most})")
         lag, fails_on_loss = given.text("safetyLagMs"), given.flag("failOnDataLoss", default=True)
         return cls(
             namespace_reference(given, PRIMARY),
@@ -119,7 +139,7 @@ class SourceOptions:
             is_backlogs or not fails_on_loss,
             _of_entities(given, "startingSequenceNumbers", starting, paths),
             _of_entities(given, "endingSequenceNumbers", ending, paths),
-            given.whole("maxMessagesPerTrigger", 0, 1, MANY) or None,
+            most or None,
             given.whole("maxBytesPerTrigger", 0, 1, 2**40) or None,
             given.whole("minPartitions", 1, 1, 10_000),
             settles,
@@ -129,6 +149,8 @@ class SourceOptions:
             given.patience("outageTimeout"),
             given.seconds("minPollIntervalSeconds", 1.0, 0, 3600),
             given.seconds("maxPollIntervalSeconds", 30.0, 0, 3600),
+            least,
+            _delay(given),
             fails_on_loss,
         )
 
@@ -151,10 +173,41 @@ def _entities(given: FormatOptions) -> tuple[str, ...]:
 def _backlogs(given: FormatOptions) -> tuple[str, ...]:
     if given.text("queueName") or given.text("topicName"):
         raise given.wrong("backlogs=true cannot be combined with queueName or topicName")
-    label = given.require("primaryNamespaceName").lower()
+    label = (primary_name(given) or given.require("primaryNamespaceName")).lower()
     suffix = SUB_QUEUES[given.choice("subQueue", "none", tuple(SUB_QUEUES))]
     count = given.whole("backlogQueueCount", 10, 1, 10_000)
     return tuple(backlog_queue_name(label, index) + suffix for index in range(count))
+
+
+def _numbers_or_time(
+    given: FormatOptions, side: str, default: str, words: tuple[str, ...]
+) -> str | Mapping[str, int] | datetime:
+    """Parse startingSequenceNumbers or startingTimestamp, or the two ending options; only one may be given."""
+    time = given.text(f"{side}Timestamp")
+    if time is None:
+        return _numbers(given, f"{side}SequenceNumbers", default, words)
+    if given.text(f"{side}SequenceNumbers") is not None:
+        raise given.wrong(f"give {side}Timestamp or {side}SequenceNumbers, not both")
+    try:
+        if time.isascii() and time.isdigit():
+            return datetime.fromtimestamp(int(time) / 1000, UTC)
+        at: datetime | None = datetime.fromisoformat(time)
+    except (ValueError, OverflowError, OSError):
+        at = None
+    if at is None or at.tzinfo is None:
+        raise given.wrong(
+            f"{side}Timestamp must be milliseconds since the epoch, or as 2026-11-21T02:00:00Z, not {time[:60]!r}"
+        )
+    return at
+
+
+def _delay(given: FormatOptions) -> float:
+    """The option ``maxTriggerDelay`` in seconds, as Kafka writes it: a number with ms, s, m or h."""
+    text = given.text("maxTriggerDelay") or "15m"
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)", text.strip().lower())
+    if found is None:
+        raise given.wrong(f"maxTriggerDelay must be a time such as 30s, 15m or 1h, not {text[:60]!r}")
+    return float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[found[2]]
 
 
 def _numbers(
@@ -177,13 +230,13 @@ def _numbers(
 
 
 def _of_entities(
-    given: FormatOptions, name: str, read: str | Mapping[str, int], paths: tuple[str, ...]
-) -> str | Mapping[str, int]:
+    given: FormatOptions, name: str, read: str | Mapping[str, int] | datetime, paths: tuple[str, ...]
+) -> str | Mapping[str, int] | datetime:
     """The sequence numbers by lane: entity paths as in ``paths``, whose case does not matter.
 
     Raises ValueError for an entity that is not read.
     """
-    if isinstance(read, str):
+    if not isinstance(read, Mapping):
         return read
     by_name = {path.lower(): path for path in paths}
     found = {}

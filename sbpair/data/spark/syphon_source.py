@@ -2,11 +2,11 @@
 
     spark.read.format("sbpair-syphon").option("primaryNamespaceName", "contoso")...load().show()
 
-A task drains its backlog queue with the code of the daemon: receive, send, await the outcome, complete. Safety does
-not depend on Spark: a task that is killed, runs twice, or runs beside a daemon is just another syphon. Each row
-reports one drain. With the option ``journal`` a task records each message before it completes it. With
-``ordering=session`` a task also drains the ordered backlog queue of the same number; the order of a session
-holds however many syphons share it, since each sends one of its messages at a time.
+A task drains its backlog queue with the code of the daemon: receive, send, await the outcome, complete. Safety does not
+depend on Spark: a task that is killed, runs twice, or runs beside a daemon is just another syphon. Each row reports one
+drain. With the option ``journal``, a task records each message before it completes the message. With
+``ordering=session``, a task also drains the ordered backlog queue of the same number; the order of a session is kept
+for any number of syphons, since each sends one of its messages at a time.
 
     spark.readStream.format("sbpair-syphon")....trigger(processingTime="1 minute")      drains at each trigger
 
@@ -193,7 +193,7 @@ async def drain(options: DrainOptions, number: int) -> Row:
 
 
 async def emptied(syphon: Syphon, wait: float) -> None:
-    """Drain until no message has arrived for ``wait`` seconds; with 0, until the backlog was found empty."""
+    """Drain until no message has arrived for ``wait`` seconds; with 0, until the backlog is found empty."""
     await syphon.drain()
     while wait:
         before = syphon.counters.received
@@ -245,7 +245,7 @@ class DrainOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> DrainOptions:
-        """Raises ValueError naming the option when an option is invalid."""
+        """Parse the options. Raises ValueError that names an invalid one."""
         given = FormatOptions(FORM, options, KNOWN)
         return cls(
             pair_reference(given, 60.0),
@@ -266,9 +266,13 @@ class DrainOptions:
                 f"{FORM}: landAfterSeconds must be less than maxDurationSeconds ({self.max_duration:g}): "
                 "each task counts from its own start"
             )
+        self.of_backlog(0)  # raises the errors that each task would raise
 
     def of_backlog(self, number: int) -> SyphonOptions:
-        """The options of a syphon for backlog queue ``number``, and the ordered one if their order is kept."""
+        """Return the options of a syphon for backlog queue ``number``.
+
+        With ``ordering=session``, also for the ordered one.
+        """
         pair = self.pair
         return SyphonOptions(
             backlog_queue_count=pair.backlog_queue_count,

@@ -16,7 +16,10 @@ from uuid import UUID
 from sbpair.pair.amqp import types
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-FIRST_INSTANT, LAST_INSTANT = -9_223_372_036_854, 9_223_372_036_854  # ms: what pandas holds, in nanoseconds
+FIRST_INSTANT, LAST_INSTANT = (
+    -9_223_372_036_854,
+    9_223_372_036_854,
+)  # ms: the range of pandas, which counts nanoseconds
 NEVER = 253_402_214_400_000  # ms: the last day of the year 9999, which .NET calls never
 NAMES: tuple[tuple[type, str], ...] = (
     (bool, "boolean"),
@@ -98,12 +101,12 @@ def instant(milliseconds: int | None) -> datetime | None:
 
 
 def storable(milliseconds: int | None) -> int | None:
-    """A time in milliseconds since the epoch; None for none, for one that cannot be stored, and for never."""
+    """Return a time in milliseconds since the epoch; None for no time, for *never*, and if it cannot be stored."""
     return milliseconds if is_storable(milliseconds) else None
 
 
 def is_storable(milliseconds: int | None) -> bool:
-    """Whether Spark, Python in every time zone, and pandas can hold the time."""
+    """Whether Spark, Python in every time zone, and pandas can represent the time."""
     return milliseconds is not None and FIRST_INSTANT <= milliseconds <= LAST_INSTANT
 
 
@@ -183,7 +186,7 @@ ENCODED: Mapping[str, tuple[str, Callable[[object], object]]] = {
 
 
 def sendable(kind: str, value: object) -> object:
-    """``value``, text or of Spark, for the SDK as the AMQP type ``kind``; strings and None as they are.
+    """Return ``value``, a text or a Spark value, as the SDK's value of the AMQP type ``kind``; None stays None.
 
     Raises ValueError for a type that cannot be sent, and for a value that is not of the type.
     """

@@ -60,7 +60,7 @@ class VersionTooOldError(NotImplementedError):
 
 
 def require_stream_sources(form: str) -> None:
-    """Raises VersionTooOldError before Spark 4.2."""
+    """Raise VersionTooOldError before Spark 4.2."""
     if not HAS_STREAM_SOURCES:
         raise VersionTooOldError(
             f"{form}: reading a stream needs Spark 4.2, this is {__version__}: earlier versions do not pass to a "

@@ -9,8 +9,10 @@ task: Spark ends workers without notice, so a journal of the worker would never 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from .format_options import FormatOptions, PairReference
 
 T = TypeVar("T")
+ASKED_EVERY = 0.1  # seconds between two attempts to lock a file
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 _kept: dict[tuple[int, Hashable], object] = {}
 _lock = threading.Lock()
@@ -60,6 +63,43 @@ def keep(key: Hashable, make: Callable[[], T]) -> T:
         if place not in _kept:
             _kept[place] = make()
         return cast(T, _kept[place])
+
+
+def consumes_alone(what: str, patience: float) -> bool:
+    """Whether this process is the only one of its driver that consumes ``what``; if so, it stays so until it ends.
+
+    Waits ``patience`` seconds for another one that is ending. Always true outside of Spark, and on systems without
+    ``fcntl``.
+    """
+    key, until = ("consumes", what), time.monotonic() + patience
+    while not keep(key, lambda: _locks(what)):
+        forget(key)
+        if time.monotonic() >= until:
+            return False
+        time.sleep(ASKED_EVERY)
+    return True
+
+
+def _locks(what: str) -> bool:
+    """Lock a file until this process ends; return False if another process has locked it.
+
+    The driver removes the file at its end.
+    """
+    directory = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    if not os.path.isdir(directory):
+        return True
+    try:
+        import fcntl  # late: other systems have none
+    except ImportError:
+        return True
+    name = f"sbpair-{hashlib.sha256(what.encode()).hexdigest()[:32]}.lock"
+    descriptor = os.open(os.path.join(directory, name), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return False
+    return True
 
 
 def forget(key: Hashable) -> None:

@@ -4,7 +4,7 @@
 
     receive_data(data, now)   feed bytes of the peer, in pieces of any size
     events()                  take the events they caused
-    data_to_send()            take the bytes to send
+    data_to_send()            take the bytes to send; pieces_to_send(), without joining long payloads to them
     next_timer(), handle_timer(now)
 
 No socket is opened and no clock read. `receive_data` does not raise for anything the peer sends: a violation is
@@ -14,7 +14,7 @@ answered with close, end or detach, and becomes an event.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from .composite import decode_composite, encode_composite
@@ -35,7 +35,7 @@ from .errors import (
     PeerSessionError,
 )
 from .events import ConnectionClosed, ConnectionOpened, Event
-from .fast_path import DISPOSITION, TRANSFER, Reader
+from .fast_path import DISPOSITION, TRANSFER, Chunk, Reader, is_whole_transfer
 from .frames import (
     AMQP_FRAME,
     AMQP_HEADER,
@@ -57,6 +57,10 @@ SESSION_WEIGHT: Final = 4096
 
 CHANNEL_MAX: Final = 4999
 """Each receiver has a session of its own: as many as an entity may have receivers."""
+GATHERED_BELOW: Final = 4096
+"""Bytes: a peer that sends its frames in smaller chunks does not fill a list with them."""
+JOINED_LAST: Final = 16_384
+"""Bytes of a frame, or of a piece to send, from which a copy is worth avoiding."""
 FIRST_TRANSFER_ID: Final = 1
 """Apart from the delivery ids: rhea before 3.0.3 expects its peer's first transfer within 2,048 of zero."""
 
@@ -83,11 +87,11 @@ class Connection(Endpoint):
         limits: Limits | None = None,
         answer_open: Callable[[Open, Open], Open] | None = None,
     ) -> None:
-        """Create a connection; a client queues its SASL init and open at once, and sends frames after the outcome.
+        """Create a connection. A client queues its SASL init and open at once; other frames follow the outcome.
 
-        A client uses the first of `mechanisms`, with `initial_response`; a server offers all of them. The connection
-        closes after a silence of the peer of twice `idle_time_out`, the announced one (2.4.5). `answer_open` returns a
-        server's open for that of its client: ours as it would be, theirs.
+        A client uses the first of `mechanisms`, with `initial_response`; a server offers all of them. `idle_time_out`
+        is announced to the peer (2.4.5); the connection closes after the peer has been silent for twice as long.
+        `answer_open(ours, theirs)` returns the open with which a server answers its client's.
 
         Raises LocalProtocolError for a `max_frame_size` below 512.
         """
@@ -131,10 +135,11 @@ class Connection(Endpoint):
             self._greeting.append,
             self.report,
         )
-        self._pending = bytearray()
+        self._pending: list[Chunk] = []  # the beginning of a frame, in the chunks in which it came
+        self._pending_size = 0
         self._needed = 0
-        self._out: list[bytes] = []
-        self.write: Callable[[bytes], None] = self._out.append
+        self._out: list[bytes | memoryview] = []
+        self.write: Callable[[bytes | memoryview], None] = self._out.append
         self._with_acks: list[Session] = []
         self._ours: dict[int, Session] = {}  # by our channel
         self._theirs: dict[int, Session] = {}  # by the peer's channel
@@ -152,25 +157,29 @@ class Connection(Endpoint):
     # For the application
 
     def receive_data(self, data: bytes | bytearray | memoryview, now: float) -> None:
-        """Process bytes of the peer. Never raises for their content."""
+        """Process bytes from the peer. Never raises for their content."""
         if not isinstance(data, bytes):
             data = bytes(data)
         self._now = self._last_received = now
         if self._is_finished:
             return
+        if self._handshake.phase is HandshakePhase.DONE:
+            position = self._finish_frame(data) if self._pending else 0
+            if position < len(data) and not self._is_finished:
+                self._parse(data, position)
+            return
         if self._pending:
-            self._pending += data
+            self._keep(data, 0)
             if (
-                len(self._pending) < self._needed
+                self._pending_size < self._needed
                 and self._handshake.phase is not HandshakePhase.AUTHENTICATING
             ):
                 return
-            data = bytes(self._pending)
-            self._pending.clear()
+            data = self._take_pending()
         self._parse(data)
 
     def receive_eof(self, now: float) -> None:
-        """Process the end of the peer's stream; idempotent."""
+        """Process the end of the peer's byte stream; idempotent."""
         self._now = now
         self._finish(None)
 
@@ -181,7 +190,11 @@ class Connection(Endpoint):
         return events
 
     def data_to_send(self) -> bytes:
-        """Return the bytes to send, with consecutive dispositions as one range."""
+        """Return the bytes to send; consecutive dispositions are merged into one range."""
+        return b"".join(self.pieces_to_send())
+
+    def pieces_to_send(self) -> list[Chunk]:
+        """Return the bytes to send in pieces: long payloads uncopied, all that is between them joined."""
         if self._with_acks:
             sessions, self._with_acks = self._with_acks, []
             flushed = 0
@@ -189,22 +202,24 @@ class Connection(Endpoint):
                 for session in sessions:
                     flushed += 1
                     session.flush_acks()
-            finally:  # a state that cannot be encoded costs the other sessions nothing
+            finally:  # a state that cannot be encoded must not affect the other sessions
                 self._with_acks += sessions[flushed:]
         if self._greeting:
             self._last_sent = self._now
             data = b"".join(self._greeting)
             self._greeting.clear()
-            return data + self._frames_to_send()
+            return [data, *self._frames_to_send()]
         return self._frames_to_send()
 
-    def _frames_to_send(self) -> bytes:
-        if not self._out or not (self.remote is OPEN or self._handshake.may_send_frames):
-            return b""
-        data = b"".join(self._out)
-        self._out.clear()
+    def _frames_to_send(self) -> list[Chunk]:
+        out = self._out
+        if not out or not (self.remote is OPEN or self._handshake.may_send_frames):
+            return []
         self._last_sent = self._now
-        return data
+        is_short = max(map(len, out)) < JOINED_LAST
+        pieces: list[Chunk] = [b"".join(out)] if is_short else joined_between(out)
+        out.clear()
+        return pieces
 
     def next_timer(self) -> float | None:
         """Return when to call :meth:`handle_timer`; None for never."""
@@ -219,7 +234,7 @@ class Connection(Endpoint):
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle_timer(self, now: float) -> None:
-        """Send a heartbeat, or close the connection to a silent peer, as due at `now`."""
+        """Send a heartbeat if one is due at `now`, or close the connection if the peer has been silent for too long."""
         self._now = now
         if self._is_finished:
             return
@@ -233,16 +248,14 @@ class Connection(Endpoint):
             self._out.append(EMPTY_FRAME)
 
     def authenticate(self, accepted: bool, welcome: bytes | None = None) -> None:
-        """Server: answer a SaslInitReceived. Raises LocalProtocolError without one to answer."""
+        """Server: answer a SaslInitReceived. Raises LocalProtocolError when no client awaits an answer."""
         if self._is_finished:
             return
         self._handshake.authenticate(accepted, welcome)
         if not accepted:
             self._finish(Condition(UNAUTHORIZED_ACCESS, "authentication failed"))
             return
-        data = bytes(self._pending)
-        self._pending.clear()
-        self._parse(data)
+        self._parse(self._take_pending())
 
     def begin(self) -> Session:
         """Begin a session (2.5.1). Raises LocalProtocolError when closed or out of channels."""
@@ -288,7 +301,7 @@ class Connection(Endpoint):
             self._theirs.pop(session.remote_channel, None)
 
     def charge(self, size: int) -> None:
-        """Count `size` bytes (negative: fewer) as occupied by the peer.
+        """Add `size` bytes to the memory that the peer occupies; a negative `size` frees some.
 
         Raises PeerConnectionError above `allowance`.
         """
@@ -300,7 +313,10 @@ class Connection(Endpoint):
             )
 
     def count_links(self, more: int, *, ours: bool = False) -> None:
-        """Count `more` links. Raises PeerSessionError above the limit, or LocalProtocolError when they are `ours`."""
+        """Add `more` to the number of links.
+
+        Raises above the limit: LocalProtocolError for links of `ours`, otherwise PeerSessionError.
+        """
         if more > 0 and self._links >= self.limits.max_links:
             text = f"{self._links} links on this connection"
             raise LocalProtocolError(text) if ours else PeerSessionError(RESOURCE_LIMIT_EXCEEDED, text)
@@ -308,8 +324,8 @@ class Connection(Endpoint):
 
     # Frames
 
-    def _parse(self, data: bytes) -> None:
-        position = 0
+    def _parse(self, data: bytes, position: int = 0, rest: Sequence[Chunk] = ()) -> None:
+        """Process frames. ``rest``, if given, continues a long frame that begins in the data."""
         try:
             while self._handshake.phase is not HandshakePhase.DONE:
                 step = self._handshake.step(data, position)
@@ -318,7 +334,9 @@ class Connection(Endpoint):
                     self._keep_handshake_bytes(data, position)
                     return
                 position = step
-            self._parse_frames(data, position)
+            if rest and self._receive_long_transfer(data, rest):
+                return
+            self._parse_frames(b"".join((data, *rest)) if rest else data, position)
         except PeerConnectionError as fault:
             self._fault(fault.symbol, fault.description)
         except DecodeError as error:
@@ -336,8 +354,49 @@ class Connection(Endpoint):
         self._keep(data, position)
 
     def _keep(self, data: bytes, position: int) -> None:
-        if position < len(data):
-            self._pending += memoryview(data)[position:]
+        """Keep the beginning of an incomplete frame; it is joined with the rest once, when the frame is complete."""
+        size = len(data) - position
+        if size <= 0:
+            return
+        self._pending_size += size
+        last = self._pending[-1] if self._pending else None
+        if size >= GATHERED_BELOW:
+            self._pending.append(data[position:] if position else data)  # compiled, a whole slice is a copy
+        elif isinstance(last, bytearray):
+            last += data[position:]
+        else:
+            self._pending.append(bytearray(data[position:]))
+
+    def _take_pending(self) -> bytes:
+        data = b"".join(self._pending)
+        self._drop_pending()
+        return data
+
+    def _drop_pending(self) -> None:
+        self._pending.clear()
+        self._pending_size = 0
+
+    def _finish_frame(self, data: bytes) -> int:
+        """Process the frame whose beginning was kept; return how many bytes of `data` belong to it.
+
+        Only these bytes are joined with the beginning: the frames that follow are read in place.
+        """
+        taken = 0
+        while self._pending and taken < len(data):
+            missing = self._needed - self._pending_size
+            if len(data) - taken < missing:
+                self._keep(data, taken)
+                return len(data)
+            first, *rest = self._pending
+            rest.append(data if missing == len(data) else memoryview(data)[taken : taken + missing])
+            is_long = self._pending_size + missing >= JOINED_LAST
+            self._drop_pending()
+            taken += missing
+            if is_long:
+                self._parse(bytes(first), rest=rest)
+            else:
+                self._parse(b"".join((first, *rest)))
+        return taken
 
     def _parse_frames(self, data: bytes, position: int) -> None:
         size = len(data)
@@ -373,6 +432,18 @@ class Connection(Endpoint):
         else:
             self._needed = 8
         self._keep(data, position)
+
+    def _receive_long_transfer(self, data: bytes, rest: Sequence[Chunk]) -> bool:
+        """Process a transfer by joining its payload only, not its head; return whether this is a transfer."""
+        frame_size, offset, _kind, channel = FRAME_HEAD.unpack_from(data)
+        at, session = 4 * offset, self._theirs.get(channel)
+        if session is None or frame_size > self._frame_limit() or not is_whole_transfer(data, at):
+            return False
+        try:
+            session.receive_transfer(data, at, frame_size, rest)
+        except PeerSessionError as fault:
+            session.fault(Condition(fault.symbol, fault.description))
+        return True
 
     def _frame_limit(self) -> int:
         if self.remote_open is None:
@@ -486,7 +557,7 @@ class Connection(Endpoint):
         self._out.append(frame(0, encode_composite(self._open)))
 
     def _send_close(self, condition: Condition | None) -> bool:
-        """Send close, after an open if none was sent (2.4.3); False before the AMQP header."""
+        """Send close, after an open if none was sent (2.4.3). Return False before the AMQP header."""
         if self._handshake.phase is not HandshakePhase.DONE and self.role is ConnectionRole.SERVER:
             return False
         for session in self._ours.values():
@@ -506,7 +577,7 @@ class Connection(Endpoint):
 
     def _finish(self, condition: Condition | None) -> None:
         self.local = self.remote = CLOSED
-        self._pending.clear()
+        self._drop_pending()
         self._drop_credit()
         if not self._is_finished:
             self._is_finished = True
@@ -529,6 +600,23 @@ class Connection(Endpoint):
         return self._last_sent + max(
             self.remote_open.idle_time_out / 2000, self.limits.min_heartbeat_interval
         )
+
+
+def joined_between(pieces: Iterable[Chunk]) -> list[Chunk]:
+    """Return these bytes with the long pieces uncopied, and the short ones between them joined."""
+    found: list[Chunk] = []
+    short: list[Chunk] = []
+    for piece in pieces:
+        if len(piece) < JOINED_LAST:
+            short.append(piece)
+            continue
+        if short:
+            found.append(b"".join(short))
+            short.clear()
+        found.append(piece)
+    if short:
+        found.append(b"".join(short))
+    return found
 
 
 def _is_due(deadline: float | None, now: float) -> bool:

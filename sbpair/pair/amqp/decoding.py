@@ -55,7 +55,7 @@ class DecodeBudget:
         return self._granted - self.left
 
     def spend(self, nodes: int) -> None:
-        """Deduct ``nodes``. Raises DecodeError when fewer are left."""
+        """Deduct ``nodes`` from the budget. Raises DecodeError when fewer are left."""
         self.left -= nodes
         if self.left < 0:
             raise DecodeError("more values than the size of the data allows")
@@ -286,7 +286,7 @@ def _map(wide: bool) -> Reader:
 
 
 def _distinguish_keys(items: list[object]) -> dict[object, object]:
-    """Decode a map with keys that Python takes for equal: 1 and 1.0, a symbol and a string. Raises DecodeError."""
+    """Return a map whose keys Python considers equal: 1 and 1.0, a symbol and a string. Raises DecodeError."""
     mapping: dict[object, object] = {}
     kinds: set[tuple[type, object]] = set()
     for key, value in zip(items[::2], items[1::2], strict=True):

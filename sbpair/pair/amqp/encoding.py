@@ -215,7 +215,7 @@ def _described(out: bytearray, value: Described, depth: int) -> None:
     out.append(0x00)
     code = value.descriptor
     if isinstance(code, int) and code >= 0 and not isinstance(code, bool):
-        write_ulong(out, code)  # descriptors are ulongs, whatever the Python integer type (1.3.2)
+        write_ulong(out, code)  # descriptors are ulongs, for any Python integer type (1.3.2)
     else:
         write(out, value.descriptor, depth)
     write(out, value.value, depth)

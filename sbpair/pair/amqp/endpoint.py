@@ -1,4 +1,4 @@
-"""The open and close states that connections, sessions and links share.
+"""Common parts of connections, sessions and links: open and closed states, and serial numbers.
 
 An endpoint has two halves, local and remote, and each only moves forward: UNOPENED, OPEN, CLOSED. The states of the
 standard (ATTACH SENT, DETACH RCVD, ...) are pairs of halves.
@@ -23,6 +23,9 @@ UNOPENED: Final = Half.UNOPENED
 OPEN: Final = Half.OPEN
 CLOSED: Final = Half.CLOSED
 
+MASK: Final = 0xFFFFFFFF
+HALF: Final = 0x80000000
+
 
 class Endpoint:
     """A local and a remote half."""
@@ -42,3 +45,13 @@ class Endpoint:
     def is_closed(self) -> bool:
         """Whether both peers closed it."""
         return self.local is CLOSED and self.remote is CLOSED
+
+
+def distance(start: int, stop: int) -> int:
+    """Return by how much a delivery-id or transfer-id is ahead of another (RFC 1982; 2.8.10): -2^31 … 2^31 - 1."""
+    return ((stop - start + HALF) & MASK) - HALF
+
+
+def ids(first: int, last: int) -> range:
+    """Return ``first`` to ``last`` inclusive, unwrapped: mask each with MASK."""
+    return range(first, first + distance(first, last) + 1)

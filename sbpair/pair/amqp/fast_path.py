@@ -20,6 +20,7 @@ from .performatives import Accepted, DeliveryState, Disposition, Modified, Relea
 
 TRANSFER: Final = b"\x00\x53\x14"
 DISPOSITION: Final = b"\x00\x53\x15"
+Chunk: TypeAlias = bytes | bytearray | memoryview
 _U32: Final = struct.Struct(">I").unpack_from
 _MAX_TAIL: Final = 32
 _MAX_TAILS: Final = 256
@@ -136,6 +137,13 @@ class Reader:
             self._disposition_tails[data[at + 5 : at + 6] + data[tail_at:end]] = tail
         last = disposition.first if disposition.last is None else disposition.last
         return disposition.role, disposition.first, last, tail
+
+
+def is_whole_transfer(data: bytes, at: int) -> bool:
+    """Whether a transfer performative, in its usual form, is at ``at`` and not longer than ``data``."""
+    if not data.startswith(TRANSFER, at) or len(data) < at + 5:
+        return False
+    return data[at + 3] == 0xC0 and at + 5 + data[at + 4] <= len(data)
 
 
 def _uint(data: bytes, p: int) -> tuple[int | None, int]:

@@ -8,9 +8,9 @@
       header, open, ...   ->
                           <-     header, open, ...
 
-A client goes through SASL. A server also takes a connection that begins with AMQP's header: it has proved nothing,
-and must do so later (on $cbs). During SASL only SASL frames are read, whatever the body of another frame looks like.
-The mechanisms are those of one step: ANONYMOUS, PLAIN, EXTERNAL; a challenge is an error.
+A client goes through SASL. A server also takes a connection that begins with AMQP's header: its client is not
+authenticated, and must put a token later (on $cbs). During SASL only SASL frames are read; any other frame is an error.
+Only mechanisms with one step are supported: ANONYMOUS, PLAIN, EXTERNAL; a challenge is an error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ConnectionRole(Enum):
 
 
 class HandshakePhase(IntEnum):
-    """What must come next from the peer."""
+    """The next input expected from the peer."""
 
     SASL_HEADER = 0
     SASL = 1
@@ -117,7 +117,7 @@ class Handshake:
 
     def _sasl_header(self, header: bytes) -> None:
         if header == AMQP_HEADER and self._role is ConnectionRole.SERVER:
-            self._amqp_header(header)  # without SASL: the client has proved nothing yet
+            self._amqp_header(header)  # without SASL: the client is not authenticated yet
             return
         if self._role is ConnectionRole.SERVER:
             self._write(SASL_HEADER)  # also in answer to a wrong one: it names the expected protocol (2.2)

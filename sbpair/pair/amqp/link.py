@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from .encoding import write_uint
-from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
+from .endpoint import CLOSED, MASK, OPEN, UNOPENED, Endpoint, distance, ids
 from .errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
@@ -39,7 +39,6 @@ from .performatives import (
     Source,
     Target,
 )
-from .serial import MASK, distance, ids
 
 if TYPE_CHECKING:
     from .session import Session
@@ -53,7 +52,7 @@ PIECE_WEIGHT: Final = 64  # bytes of memory per piece of a delivery, its payload
 
 
 class Link(Endpoint):
-    """What both directions share: name, handle, attach and detach."""
+    """Common parts of senders and receivers: name, handle, attach and detach."""
 
     role = SENDER
 
@@ -206,8 +205,8 @@ class SenderLink(Link):
     ) -> int:
         """Send one message, split to the peer's frame size; return its delivery-id.
 
-        Raises LocalProtocolError without credit, which a link has no more once it or its session has ended, unless
-        `force`; and for a tag longer than 32 bytes.
+        Raises LocalProtocolError for a tag longer than 32 bytes, and without credit unless `force`. A link has no
+        credit once it or its session has ended.
         """
         if self.credit > 0:
             self.credit -= 1
@@ -322,16 +321,16 @@ class ReceiverLink(Link):
             self._largest = max_message_size
 
     def tolerate(self, largest: int, refused: Callable[[int], Condition]) -> None:
-        """Accept deliveries up to ``largest`` bytes, above the limit of our attach.
+        """Accept deliveries of up to ``largest`` bytes, although our attach announced less.
 
-        ``refused`` returns the error for a larger delivery of the given size in bytes.
+        ``refused`` maps the size of a larger delivery, in bytes, to the error that rejects it.
         """
         self._largest = largest
         self._refused_for_size = refused
 
     @property
     def unfinished(self) -> int:
-        """Bytes of a delivery whose last frame has not arrived, 0 without one."""
+        """The number of bytes received of a delivery whose last frame has not arrived; 0 if there is none."""
         return 0 if self._partial is None else self._partial.held_bytes
 
     def detach(self, condition: Condition | None = None, closed: bool = True) -> None:
@@ -450,9 +449,10 @@ class ReceiverLink(Link):
         session.report(_make(MessageReceived, fields))
 
     def _reject(self, delivery_id: int, settled: bool, size: int) -> None:
-        """Reject a message above the limit of our attach.
+        """Reject a message above the maximum size that our attach announced.
 
-        Raises PeerLinkError for one above our local limit only, which the peer does not know: it stays unsettled.
+        Raises PeerLinkError when only our local limit is exceeded, which the peer does not know: the message stays
+        unsettled.
         """
         text = f"a message of {size} bytes; this link takes {self._largest}"
         if not self.max_message_size:
@@ -463,7 +463,7 @@ class ReceiverLink(Link):
             self.session.dispose(RECEIVER, delivery_id, delivery_id, True, Rejected(why))
 
     def receive_flow(self, flow: Flow) -> None:
-        """Process the sender's flow, of which only the answer to a drain matters (2.6.7)."""
+        """Process a flow of the sender; only the answer to a drain matters (2.6.7)."""
         if self._is_draining and flow.delivery_count is not None:
             given_back = distance(self.delivery_count, flow.delivery_count)
             if 0 <= given_back <= self.credit:

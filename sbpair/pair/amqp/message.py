@@ -79,7 +79,7 @@ class Header:
 @composite(0x73, "amqp:properties:list")
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The properties section (3.2.4), the one table of the thirteen; times in milliseconds since the epoch."""
+    """The properties section (3.2.4), with the table of its thirteen fields; times in milliseconds since the epoch."""
 
     message_id: Annotated[MessageId | None, MESSAGE_ID] = None
     user_id: Annotated[bytes | None, BINARY] = None
@@ -101,7 +101,7 @@ PLACES = {each.name: place for place, each in enumerate(fields(Properties))}
 
 _NULL, _SHORT_STRING, _SHORT_SYMBOL, _TIMESTAMP = 0x40, 0xA1, 0xA3, 0x83
 _FORM_OF = {STRING: _SHORT_STRING, MESSAGE_ID: _SHORT_STRING, SYMBOL: _SHORT_SYMBOL, INSTANT: _TIMESTAMP}
-# the usual form of each property besides null, if it has one
+# the usual form of each property that is not null, if it has one
 _FORMS = tuple(_FORM_OF.get(get_args(each.type)[1], _NULL) for each in fields(Properties))
 
 
@@ -136,7 +136,7 @@ def encode_properties(properties: Properties) -> bytes:
 
 
 def decode_message_id(section: bytes) -> MessageId | None:
-    """Decode the message id of a properties section, and nothing else of it. Raises DecodeError."""
+    """Return the message id of a properties section, without decoding the rest. Raises DecodeError."""
     try:
         at, count = open_section(section, LISTS) if section else (0, 0)
     except IndexError:
@@ -148,10 +148,10 @@ def decode_message_id(section: bytes) -> MessageId | None:
 
 
 def usual_values(data: bytes, at: int, first: int, count: int) -> list[Any] | None:
-    """Return the properties from position ``first`` up to ``count``, which begin at ``at`` and fill ``data``.
+    """Return the values of fields ``first`` to ``count`` - 1 of a properties section, which fill ``data`` from ``at``.
 
-    None if one of them is not null, a short text or an instant: that is left to ``decode_properties``, which is slower,
-    and has the last word on what is malformed. Raises IndexError, UnicodeDecodeError.
+    None unless each is null, a short text or a timestamp: such a section is left to the slower ``decode_properties``,
+    which alone decides what is malformed. Raises IndexError, UnicodeDecodeError.
     """
     if not first <= count <= len(_FORMS):
         return None

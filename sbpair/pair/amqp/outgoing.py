@@ -6,11 +6,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from .composite import encode_composite
+from .endpoint import MASK, distance
 from .errors import INVALID_FIELD, LocalProtocolError, PeerSessionError
 from .fast_path import transfer_tail, write_transfer
 from .frames import frame
 from .performatives import DeliveryState, Flow, Transfer
-from .serial import MASK, distance
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -28,7 +28,7 @@ class OutgoingTransfers:
         self._tail = transfer_tail(0, False, False)  # of the last message: most have the same
         self._tail_format, self._tail_settled = 0, False
         self.window = 0  # frames the peer still accepts
-        self.queue: deque[tuple[SenderLink, bytes, bytes]] = deque()
+        self.queue: deque[tuple[SenderLink, bytes, bytes | memoryview]] = deque()
 
     def transfer(
         self,
@@ -51,14 +51,14 @@ class OutgoingTransfers:
             if len(head) + size <= limit:
                 self._write(link, head, payload)
                 return
-        at, more = 0, True
+        at, more, view = 0, True, memoryview(payload)
         while more:
             # sized with `more` set: the head is not longer without it
             head = self._head(link, delivery_id, tag, settled, message_format, state, True, 0)
             room = limit - len(head)
             if room < 1:
                 raise LocalProtocolError(f"a frame of {limit} bytes is too small for this delivery-state")
-            piece = payload[at : at + room]
+            piece = view[at : at + room]
             at += room
             more = at < size
             head = self._head(link, delivery_id, tag, settled, message_format, state, more, len(piece))
@@ -83,7 +83,7 @@ class OutgoingTransfers:
         )
         return frame(self._channel, body, size)
 
-    def _write(self, link: SenderLink, head: bytes, payload: bytes) -> None:
+    def _write(self, link: SenderLink, head: bytes, payload: bytes | memoryview) -> None:
         if self.window > 0 and not self.queue:
             self.window -= 1
             self.next_id = (self.next_id + 1) & MASK

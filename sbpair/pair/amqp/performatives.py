@@ -71,7 +71,7 @@ class Accepted:
 @composite(0x25, "amqp:rejected:list")
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Invalid; ``error`` says why (3.4.3)."""
+    """The message is invalid; ``error`` says why (3.4.3)."""
 
     error: Annotated[Condition | None, CONDITION] = None
 
@@ -79,13 +79,13 @@ class Rejected:
 @composite(0x26, "amqp:released:list")
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Not processed, and available to other receivers again (3.4.4)."""
+    """The message was not processed and is available again (3.4.4)."""
 
 
 @composite(0x27, "amqp:modified:list")
 @dataclass(frozen=True, slots=True)
 class Modified:
-    """Not processed, and modified (3.4.5)."""
+    """The message was modified and not processed (3.4.5)."""
 
     delivery_failed: Annotated[bool | None, BOOLEAN] = None
     undeliverable_here: Annotated[bool | None, BOOLEAN] = None
@@ -203,7 +203,7 @@ class Discharge:
 @composite(0x10, "amqp:open:list")
 @dataclass(slots=True)
 class Open:
-    """2.7.1."""
+    """The fields of an open frame (2.7.1)."""
 
     container_id: Annotated[str, STRING]
     hostname: Annotated[str | None, STRING] = None
@@ -220,7 +220,7 @@ class Open:
 @composite(0x11, "amqp:begin:list")
 @dataclass(slots=True)
 class Begin:
-    """2.7.2."""
+    """The fields of a begin frame (2.7.2)."""
 
     remote_channel: Annotated[int | None, USHORT]
     next_outgoing_id: Annotated[int, UINT]
@@ -235,7 +235,7 @@ class Begin:
 @composite(0x12, "amqp:attach:list")
 @dataclass(slots=True)
 class Attach:
-    """2.7.3."""
+    """The fields of an attach frame (2.7.3)."""
 
     name: Annotated[str, STRING]
     handle: Annotated[int, UINT]
@@ -256,7 +256,7 @@ class Attach:
 @composite(0x13, "amqp:flow:list")
 @dataclass(slots=True)
 class Flow:
-    """2.7.4."""
+    """The fields of a flow frame (2.7.4)."""
 
     next_incoming_id: Annotated[int | None, UINT]
     incoming_window: Annotated[int, UINT]
@@ -274,7 +274,7 @@ class Flow:
 @composite(0x14, "amqp:transfer:list")
 @dataclass(slots=True)
 class Transfer:
-    """2.7.5; the payload follows it in the frame."""
+    """The fields of a transfer frame (2.7.5); the payload follows them in the frame."""
 
     handle: Annotated[int, UINT]
     delivery_id: Annotated[int | None, UINT] = None
@@ -292,7 +292,7 @@ class Transfer:
 @composite(0x15, "amqp:disposition:list")
 @dataclass(slots=True)
 class Disposition:
-    """2.7.6; the role is that of the peer that sends it."""
+    """The fields of a disposition frame (2.7.6); ``role`` is that of the peer that sends it."""
 
     role: Annotated[bool, BOOLEAN]
     first: Annotated[int, UINT]
@@ -305,7 +305,7 @@ class Disposition:
 @composite(0x16, "amqp:detach:list")
 @dataclass(slots=True)
 class Detach:
-    """2.7.7."""
+    """The fields of a detach frame (2.7.7)."""
 
     handle: Annotated[int, UINT]
     closed: Annotated[bool, BOOLEAN] = False
@@ -315,7 +315,7 @@ class Detach:
 @composite(0x17, "amqp:end:list")
 @dataclass(slots=True)
 class End:
-    """2.7.8."""
+    """The fields of an end frame (2.7.8)."""
 
     error: Annotated[Condition | None, CONDITION] = None
 
@@ -323,7 +323,7 @@ class End:
 @composite(0x18, "amqp:close:list")
 @dataclass(slots=True)
 class Close:
-    """2.7.9."""
+    """The fields of a close frame (2.7.9)."""
 
     error: Annotated[Condition | None, CONDITION] = None
 
@@ -331,7 +331,7 @@ class Close:
 @composite(0x40, "amqp:sasl-mechanisms:list")
 @dataclass(slots=True)
 class SaslMechanisms:
-    """5.3.3.1."""
+    """The fields of a sasl-mechanisms frame (5.3.3.1)."""
 
     sasl_server_mechanisms: Annotated[tuple[str, ...], SYMBOLS]
 
@@ -339,7 +339,7 @@ class SaslMechanisms:
 @composite(0x41, "amqp:sasl-init:list")
 @dataclass(slots=True)
 class SaslInit:
-    """5.3.3.2."""
+    """The fields of a sasl-init frame (5.3.3.2)."""
 
     mechanism: Annotated[str, SYMBOL]
     initial_response: Annotated[bytes | None, BINARY] = None
@@ -352,7 +352,7 @@ class SaslInit:
 @composite(0x42, "amqp:sasl-challenge:list")
 @dataclass(slots=True)
 class SaslChallenge:
-    """5.3.3.3."""
+    """The fields of a sasl-challenge frame (5.3.3.3)."""
 
     challenge: Annotated[bytes, BINARY]
 
@@ -360,7 +360,7 @@ class SaslChallenge:
 @composite(0x43, "amqp:sasl-response:list")
 @dataclass(slots=True, repr=False)
 class SaslResponse:
-    """5.3.3.4."""
+    """The fields of a sasl-response frame (5.3.3.4)."""
 
     response: Annotated[bytes, BINARY]
 
@@ -368,7 +368,7 @@ class SaslResponse:
 @composite(0x44, "amqp:sasl-outcome:list")
 @dataclass(slots=True)
 class SaslOutcome:
-    """5.3.3.5; code 0 is success, 1 a failed authentication."""
+    """The fields of a sasl-outcome frame (5.3.3.5); code 0 is success, 1 a failed authentication."""
 
     code: Annotated[int, UBYTE]
     additional_data: Annotated[bytes | None, BINARY] = None

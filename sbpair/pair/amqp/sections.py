@@ -152,9 +152,9 @@ def _descriptor(payload: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def locate(payload: bytes, wanted: int) -> tuple[int, int]:
-    """Return where the section with the code ``wanted`` begins and ends, found without splitting the whole message.
+    """Return where the section with the code ``wanted`` begins and ends, without splitting the whole message.
 
-    (-1, -1) if it, or one before it, is absent, out of order or in an unusual form.
+    (-1, -1) if the section is absent, or if it or an earlier one is out of order or in an unusual form.
     """
     at = 0
     try:
@@ -220,7 +220,7 @@ VALUE_HEADS = [1 + max(0, -size) if size > -9 else 1 for size in _SIZE]
 
 
 def value_end(data: bytes, at: int, end: int) -> int:
-    """Where the value at ``at`` ends. Raises DecodeError, IndexError."""
+    """Return the end of the value at ``at``. Raises DecodeError, IndexError."""
     size = _SIZE[data[at]]
     if size >= 0:
         stop = at + 1 + size
@@ -271,7 +271,7 @@ def split_fields(section: bytes) -> list[bytes]:
 
 
 def entry_spans(section: bytes) -> list[tuple[int, int, int]]:
-    """Return where each entry of a map section begins, where its value does, and where it ends.
+    """Return, for each entry of a map section: the offsets of the entry, of its value, and of its end.
 
     Raises DecodeError, IndexError.
     """
@@ -312,9 +312,9 @@ def join_fields(code: int, fields: list[bytes], wide: bool = False) -> bytes:
 
 
 def join_entries(code: int, entries: list[tuple[object, bytes]]) -> bytes:
-    """Build a map section from entries with encoded values; b"" without entries.
+    """Return a map section with these entries, whose values are encoded; b"" without entries.
 
-    Keys of annotations are symbols, whatever they were given as.
+    Keys of annotations become symbols, whatever their type.
     """
     if code in _ANNOTATIONS:
         entries = [
@@ -342,7 +342,7 @@ _WIDE_HEAD = struct.Struct(">III").pack
 
 
 def is_needlessly_wide(section: bytes) -> bool:
-    """Whether a section that fits the 8-bit form uses the 32-bit form: some encoders have no other."""
+    """Whether a section uses the 32-bit form although the 8-bit form would do: some encoders know only the former."""
     if not 8 < len(section) < 255:
         return False
     at = 3 if section[1] == 0x53 else value_end(section, 1, len(section))

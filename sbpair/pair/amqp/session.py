@@ -7,12 +7,12 @@ range.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
+from .endpoint import CLOSED, MASK, OPEN, UNOPENED, Endpoint, distance, ids
 from .errors import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
@@ -28,7 +28,7 @@ from .errors import (
     PeerSessionError,
 )
 from .events import DispositionReceived, Event, LinkAttached, SessionBegun, SessionEnded
-from .fast_path import DispositionTail, write_disposition
+from .fast_path import Chunk, DispositionTail, write_disposition
 from .handshake import ConnectionRole
 from .link import Link, ReceiverLink, SenderLink
 from .outgoing import OutgoingTransfers
@@ -49,7 +49,6 @@ from .performatives import (
     Source,
     Target,
 )
-from .serial import MASK, distance, ids
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -123,7 +122,7 @@ class Session(Endpoint):
         """Attach a link that sends to `target` (2.6.3).
 
         Raises LocalProtocolError when the session has ended, the name is in use, or the peer allows no further handle;
-        EncodeError for an argument that cannot be encoded. The name stays free then.
+        EncodeError for an argument that cannot be encoded. After either, the name is still free.
         """
         link = SenderLink(self, name, self._free_handle(LocalProtocolError))
         with self._adding(link):
@@ -174,9 +173,9 @@ class Session(Endpoint):
         self.drop_credit()
 
     def drop_credit(self) -> None:
-        """Take the credit of all links: nothing more can be sent, however much a flow of the same chunk granted.
+        """Set the credit of all links to 0, so that nothing more is sent, even if the same chunk granted credit.
 
-        Partial deliveries are dropped, for they will not be finished.
+        Partial deliveries are dropped: the peer will not finish them.
         """
         for link in self._ours.values():
             link.credit = 0
@@ -211,7 +210,7 @@ class Session(Endpoint):
         link.unsettled.clear()
 
     def flow(self, link: Link | None, credit: int = 0, *, drain: bool = False, echo: bool = False) -> None:
-        """Send a flow with our window, restored, and the credit of `link` (2.5.6, 2.6.7)."""
+        """Send a flow with our incoming-window, reset to its full size, and the credit of `link` (2.5.6, 2.6.7)."""
         self._window = self.connection.limits.incoming_window
         flow = Flow(
             None if self.remote is UNOPENED else self._next_incoming_id,
@@ -230,7 +229,7 @@ class Session(Endpoint):
         self.send(flow)
 
     def dispose(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
-        """Queue a disposition; one that continues the queued one extends it."""
+        """Queue a disposition; if it continues the queued one, the two are merged."""
         ack = self._ack
         if ack is None:
             self.connection.queue_acks(self)
@@ -293,8 +292,8 @@ class Session(Endpoint):
         else:
             raise PeerConnectionError(NOT_ALLOWED, f"{type(performative).__name__} on a session")
 
-    def receive_transfer(self, data: bytes, at: int, end: int) -> None:
-        """Process a transfer frame with its descriptor at `at`.
+    def receive_transfer(self, data: bytes, at: int, end: int, rest: Sequence[Chunk] = ()) -> None:
+        """Process a transfer frame with its descriptor at `at`; `rest` continues the payload after `data`.
 
         Raises DecodeError, PeerSessionError, PeerConnectionError.
         """
@@ -312,7 +311,8 @@ class Session(Endpoint):
             if not isinstance(link, ReceiverLink):
                 raise PeerSessionError(NOT_ALLOWED, f"a transfer on handle {handle}, which it receives on")
             try:
-                link.receive_transfer(delivery_id, tag, tail, data[payload_at:end])
+                payload = b"".join((memoryview(data)[payload_at:], *rest)) if rest else data[payload_at:end]
+                link.receive_transfer(delivery_id, tag, tail, payload)
             except PeerLinkError as fault:
                 link.fault(Condition(fault.symbol, fault.description))
         if self._window <= self._half_window and self.restores_window:
@@ -428,9 +428,10 @@ class Session(Endpoint):
         self.report(LinkAttached(link, attach))
 
     def _check_handle(self, handle: int) -> None:
-        """Raise unless the peer may attach another link: PeerConnectionError (2.7.2), of a server PeerSessionError.
+        """Raise if the peer has no handle left for a link: PeerConnectionError (2.7.2); on a server PeerSessionError.
 
-        A server ends the session only, in the words of Service Bus, with one link less than there are handles.
+        A server ends only the session, with the error text of Service Bus, and allows one link less than there are
+        handles.
         """
         most = self.connection.handle_max
         if self.connection.role is ConnectionRole.CLIENT:
@@ -466,7 +467,7 @@ class Session(Endpoint):
             self.report(SessionEnded(self, end.error))
 
     def fault(self, condition: Condition) -> None:
-        """End the session for a violation by the peer, emit SessionEnded now, and await the peer's end."""
+        """End the session because the peer broke a rule: emit SessionEnded now, and await the peer's end."""
         self.end(condition)
         self.remote = CLOSED
         self.report(SessionEnded(self, condition))
@@ -475,7 +476,7 @@ class Session(Endpoint):
 
     @contextmanager
     def _adding(self, link: Link) -> Iterator[None]:
-        """Register a link of our own, unless attaching it raises. Raises LocalProtocolError."""
+        """Register a link of our own; if attaching it raises, remove it again. Raises LocalProtocolError."""
         if self.local is not OPEN:
             raise LocalProtocolError("the session has ended")
         key = link.name, link.role

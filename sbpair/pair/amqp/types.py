@@ -110,7 +110,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class TypedKey:
-    """A map key that equals another key of the map in Python but differs from it in AMQP type.
+    """A map key that Python considers equal to another key of the map, though its AMQP type differs.
 
     ``{int 1: .., long 1: ..}`` decodes to ``{Int(1): .., TypedKey(1): ..}``.
     """

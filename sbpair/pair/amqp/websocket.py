@@ -3,8 +3,8 @@
     protocol.write --> outbox --> binary messages --> peer
     protocol.data_received   <--  binary messages <-- peer
 
-A frame may span messages, and a message may hold many frames (AMQP WebSocket Binding 1.0, 2.3). The caller opens
-the WebSocket, TLS included; :class:`WebSocket` is what this transport needs of it.
+A frame may span messages, and a message may hold many frames (AMQP WebSocket Binding 1.0, 2.3). The caller opens the
+WebSocket, including TLS; :class:`WebSocket` lists the methods that this transport uses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WebSocketMessage(Protocol):
 
 
 class WebSocket(Protocol):
-    """The WebSocket methods that are used; the client and server ones of aiohttp fit."""
+    """The WebSocket methods that are used; both the client's and the server's WebSocket of aiohttp have them."""
 
     async def receive(self) -> WebSocketMessage: ...
 
@@ -45,7 +45,7 @@ class WebSocket(Protocol):
 
 
 class WebSocketTransport(asyncio.Transport):
-    """Carries the bytes of ``protocol``; ``cut`` aborts the connection below the WebSocket."""
+    """Carries the bytes of ``protocol``. ``cut`` aborts the connection beneath the WebSocket."""
 
     def __init__(self, websocket: WebSocket, protocol: asyncio.Protocol, cut: Callable[[], None]) -> None:
         super().__init__()

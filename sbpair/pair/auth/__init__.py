@@ -1,1 +1,1 @@
-"""Connection strings, credentials, TLS and references to secrets, for every room."""
+"""Connection strings, credentials, TLS and references to secrets; used by all other packages."""

@@ -4,12 +4,12 @@
     no valid token  one caller asks, the others wait for its answer
     failure         raised again for a second, then for two ... at most thirty, before the credential is asked anew
 
-The decisions are those of token_memory.py. A request with ``claims`` answers a challenge, and goes straight through.
+The decisions are those of token_memory.py. A request with ``claims`` answers a challenge, and is passed on without
+caching.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import os
@@ -27,6 +27,8 @@ from .token_memory import GivenToken, TokenMemory
 from .transient import TokenUnavailableError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from azure.core.credentials import AccessToken, TokenCredential
     from azure.core.credentials_async import AsyncTokenCredential
 
@@ -39,7 +41,7 @@ Request = tuple[tuple[str, ...], tuple[tuple[str, object], ...]]  # scopes, and 
 
 
 class _Caching(Generic[CredentialT]):
-    """The memories of one credential, by request."""
+    """The cached tokens and failures of one credential, by request."""
 
     def __init__(self, credential: CredentialT, rng: Random | None = None) -> None:
         self._credential = credential
@@ -51,9 +53,9 @@ class _Caching(Generic[CredentialT]):
 
 
 class _Asking:
-    """A question to a blocking credential, whose answer several threads wait for.
+    """A call of a blocking credential, whose answer several threads wait for.
 
-    Unlike a ``concurrent.futures.Future``, the exception of a signal leaves no lock of it taken.
+    Unlike in a ``concurrent.futures.Future``, an exception from a signal handler leaves none of its locks held.
     """
 
     def __init__(self) -> None:
@@ -63,12 +65,12 @@ class _Asking:
         self._is_over = Flag()
 
     def serves(self) -> bool:
-        """Whether another thread may wait for it: not in a forked child, and not when it hangs."""
+        """Whether other threads may wait for this call: not in a forked child, and not if the call hangs."""
         is_young = time.monotonic() - self.began < STUCK_SECONDS
         return self.process == os.getpid() and is_young and not self._is_over.is_set()
 
     def end(self, answer: GivenToken | Exception) -> None:
-        """Give the answer to all who wait; the first one counts."""
+        """Hand the answer to all waiting threads; a second answer is ignored."""
         if self._answer is None:
             self._answer = answer
         self._is_over.set()
@@ -92,7 +94,7 @@ class CachingCredential(_Caching["TokenCredential"]):
         self._asking: dict[TokenMemory, _Asking] = {}
 
     def get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401 -- as azure-core has it
-        """A token of the credential. Raises its exceptions, and TokenUnavailableError."""
+        """Return a token of the credential. Raises the credential's exceptions, and TokenUnavailableError."""
         if keywords.get("claims"):
             return self._credential.get_token(*scopes, **keywords)
         memory = self._memory(scopes, keywords)
@@ -154,14 +156,14 @@ class CachingCredential(_Caching["TokenCredential"]):
 
 
 class AsyncCachingCredential(_Caching["AsyncTokenCredential"]):
-    """An asyncio TokenCredential, cached. Each event loop asks for itself."""
+    """An asyncio TokenCredential, cached separately for each event loop."""
 
     def __init__(self, credential: AsyncTokenCredential, rng: Random | None = None) -> None:
         super().__init__(credential, rng)
         self._asking: dict[TokenMemory, tuple[asyncio.Task[GivenToken], float]] = {}
 
     async def get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401 -- as azure-core has it
-        """A token of the credential. Raises its exceptions, and TokenUnavailableError."""
+        """Return a token of the credential. Raises the credential's exceptions, and TokenUnavailableError."""
         if keywords.get("claims"):
             return await self._credential.get_token(*scopes, **keywords)
         memory = self._memory(scopes, keywords)
@@ -187,6 +189,8 @@ class AsyncCachingCredential(_Caching["AsyncTokenCredential"]):
         await self.close()
 
     def _ask(self, memory: TokenMemory, ask: Coroutine[Any, Any, AccessToken]) -> asyncio.Task[GivenToken]:
+        import asyncio  # late: a blocking client does without
+
         now = time.monotonic()
         asking, began = self._asking.get(memory, (None, 0.0))
         is_other = asking is None or asking.done() or asking.get_loop() is not asyncio.get_running_loop()
@@ -207,7 +211,7 @@ class AsyncCachingCredential(_Caching["AsyncTokenCredential"]):
 
 
 def caching(credential: Any) -> CachingCredential | AsyncCachingCredential:  # noqa: ANN401 -- of any library
-    """A TokenCredential that caches; one that caches already is returned as it is."""
+    """Return a caching TokenCredential around ``credential``, or ``credential`` itself if it caches already."""
     if isinstance(credential, CachingCredential | AsyncCachingCredential):
         return credential
     if inspect.iscoroutinefunction(credential.get_token) or hasattr(credential, "__aexit__"):
@@ -216,7 +220,7 @@ def caching(credential: Any) -> CachingCredential | AsyncCachingCredential:  # n
 
 
 def _raise_copy(error: Exception, raised: Exception) -> NoReturn:
-    """Raise what the credential raised, or an error made of it, which others are given too."""
+    """Raise the credential's error, or a copy of it: other callers are given the same error."""
     if error is raised:
         raise raised
     raise own_copy(error) from raised

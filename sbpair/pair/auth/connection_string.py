@@ -1,23 +1,29 @@
-"""Connection strings, read as the SDK reads them, and the namespaces they describe.
+"""Connection strings, read as the SDK reads them, the namespaces they describe, and references to them.
 
-``UseDevelopmentEmulator=true``, in exactly this spelling, means plain TCP at the host and port of the endpoint
-(5672 without one). Otherwise the connection uses TLS at port 5671, whatever port the endpoint has. Secrets never
+``env:NAME`` and ``file:PATH`` name a string, or another secret, that is stored elsewhere.
+
+``UseDevelopmentEmulator=true``, in exactly this spelling, means plain TCP at the host and port of the endpoint (5672
+without one). Otherwise the connection uses TLS at port 5671, even if the endpoint has another port. Secrets never
 appear in a repr or an error.
 """
 
 from __future__ import annotations
 
+import os
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from .credential import CredentialRefusedError, SharedKey, SharedSignature, Token, TokenSource, expiry_of
 from .route import Route
 
 SHAPE = "Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY"
-"""What Azure's portal shows below *Shared access policies*."""
+"""The form that Azure's portal shows below *Shared access policies*."""
 
 PLAIN_PORT, TLS_PORT = 5672, 5671
+MAX_FILE = 65_536  # bytes
 
 
 class ConnectionStringError(ValueError):
@@ -60,10 +66,10 @@ class NamespaceAccess:
 
 
 def fields_of(connection_string: object, name: str = "the connection string") -> dict[str, str]:
-    """Return the fields of a connection string, with keys in lower case; ``name`` is what errors call it.
+    """Return the fields of a connection string, with keys in lower case; ``name`` stands for it in errors.
 
-    Raises ConnectionStringError, naming the part but never its value, when it is empty or malformed, has a field
-    twice, no endpoint that is an address, or not exactly one of a key and a signature.
+    Raises ConnectionStringError, with the name of the part but never its value, when the string is empty or malformed,
+    repeats a field, lacks an endpoint with a valid address, or does not have exactly one of a key and a signature.
     """
     fields = _split(connection_string, name)
     endpoint = fields.get("endpoint", "")
@@ -88,7 +94,7 @@ def fields_of(connection_string: object, name: str = "the connection string") ->
 def host_and_port(address: str, name: str) -> tuple[str, int | None]:
     """Return the host of an address, with or without a scheme, and its port if it has one.
 
-    Raises ConnectionStringError when it is no address, or has no host; ``name`` is what the error calls it.
+    Raises ConnectionStringError when it is not an address or has no host; ``name`` stands for it in the error.
     """
     try:
         split = urlsplit(address if "://" in address else f"sb://{address}")
@@ -115,7 +121,7 @@ def _split(connection_string: object, name: str) -> dict[str, str]:
 
 
 class Renewed:
-    """Tokens from the connection string that ``read`` returns for each token, so that keys can be rotated."""
+    """Makes each token from a connection string that ``read`` returns anew, so that keys can be rotated."""
 
     def __init__(self, read: Callable[[], str]) -> None:
         self._read = read
@@ -149,7 +155,7 @@ def parse(connection_string: str | Callable[[], str]) -> NamespaceAccess:
 
 
 def at_host(name: str, tokens: TokenSource, *, uses_tls: bool = True) -> NamespaceAccess:
-    """Return the namespace with this fully qualified name; without TLS its port counts (default 5672).
+    """Return the namespace with this fully qualified name. A port in the name is used only without TLS (default 5672).
 
     Raises ConnectionStringError when ``name`` is not a host.
     """
@@ -174,3 +180,49 @@ def _tokens(fields: dict[str, str]) -> TokenSource:
 def _netloc(host: str, port: int | None) -> str:
     name = f"[{host}]" if ":" in host else host
     return name if port is None else f"{name}:{port}"
+
+
+def resolve(value: str, name: str) -> str:
+    """Return the text that ``value`` refers to, or ``value`` itself if it is not a reference.
+
+    ``name`` is the option's name in errors. Raises ValueError when the variable is not set or empty, or the
+    file cannot be read; the error names it and never its content.
+    """
+    kind, _, where = value.partition(":")
+    if kind == "env":
+        return _from_environment(where, name)
+    if kind == "file":
+        return _from_file(Path(where), name)
+    return value.strip()
+
+
+def _from_environment(variable: str, name: str) -> str:
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise ValueError(f"{name}: the environment variable {variable!r} is not set or empty")
+    return value
+
+
+def _from_file(path: Path, name: str) -> str:
+    text = read_text(path, name, MAX_FILE).strip()
+    if not text:
+        raise ValueError(f"{name}: {path} is empty")
+    return text
+
+
+def read_text(path: Path, name: str, most: int) -> str:
+    """Return the content of a text file of at most ``most`` bytes: UTF-8, or UTF-16 with a byte order mark.
+
+    Raises ValueError with the file's name when it cannot be read, is larger, or is not in these encodings. ``name`` is
+    the name of the option in the error.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(most + 1)
+        if len(raw) > most:
+            raise ValueError(f"{name}: {path} is larger than {most} bytes")
+        return raw.decode("utf-16" if raw.startswith((BOM_UTF16_BE, BOM_UTF16_LE)) else "utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"{name}: cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: {path} is not UTF-8 text") from error

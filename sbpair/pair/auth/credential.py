@@ -10,7 +10,6 @@ are recognised by their attributes; azure-core is imported only to classify the 
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -28,6 +27,8 @@ from .caching import AsyncCachingCredential, caching
 from .transient import TokenUnavailableError, is_transient
 
 if TYPE_CHECKING:
+    import asyncio
+
     from azure.core.credentials import (
         AccessToken,
         AzureNamedKeyCredential,
@@ -78,7 +79,7 @@ class SharedKey:
         return self.token_until(audience, int(time.time()) + TOKEN_SPAN)
 
     def token_until(self, audience: str, expires: int) -> Token:
-        """A token that ends at ``expires``, in seconds since the epoch."""
+        """Return a token that expires at ``expires``, in seconds since the epoch."""
         policy, key = self._read()
         return Token(sign(audience, policy, key, expires), SIGNATURE, expires)
 
@@ -113,12 +114,16 @@ class Bearer:
         return await result_of(asking)
 
     def _serves(self, asking: asyncio.Task[Token], now: float) -> bool:
-        """Whether a request at ``now`` may share this answer: not cancelled, and of this event loop."""
+        """Whether a request at ``now`` may share this answer: it is not cancelled, and belongs to this event loop."""
+        import asyncio  # late: a blocking client does without
+
         if asking.done():
             return not asking.cancelled() and now <= self._asked_at + SAME_TIME
         return asking.get_loop() is asyncio.get_running_loop()
 
     async def _ask(self) -> Token:
+        import asyncio
+
         try:
             async with asyncio.timeout(ASK_WITHIN):
                 given = await self._open_credential()

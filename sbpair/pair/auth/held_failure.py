@@ -1,14 +1,10 @@
-"""A failure that is remembered for a while, so that a service that refuses is not asked for each message.
-
-    failed ---> HELD for 1 s, 2 s, 4 s ... at most 30 s ---> asked once more --failed--> held for twice as long
-                                                                '---succeeded--> forgotten
-
-Performs no I/O: time and randomness are arguments. Times are seconds of a monotonic clock.
-"""
+"""A failure that is remembered for a while, so that a refusing service is not asked again for every message."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from sbpair.pair.ground.shortage import came_of_shortage
 
 if TYPE_CHECKING:
     from random import Random
@@ -27,12 +23,14 @@ class HeldFailure:
         self._count = 0
 
     def at(self, now: float) -> Exception | None:
-        """The failure while it is held; None when the service may be asked."""
+        """Return the failure while it is held; None when the service may be asked again."""
         held = self._held
         return held[0] if held is not None and now < held[1] else None
 
     def failed(self, error: Exception, now: float) -> None:
-        """Record a failure. Those of requests made at once count as one."""
+        """Record a failure. Failures of concurrent requests count as one."""
+        if came_of_shortage(error):
+            return
         held = self._held
         if held is not None and now < held[1]:
             self._held = error, held[1]

@@ -28,7 +28,7 @@ _SECRET = re.compile(rb"(?i)(?:sharedaccess(?:key|signature)|\bsig)\s*(?:=|%|\\*
 
 
 def _shifted_forms(secret: bytes) -> set[str]:
-    """The letters that base64 has for these bytes, wherever they begin in the encoded text."""
+    """Return the base64 characters that these bytes produce, for each of the three offsets at which they can start."""
     found = set()
     for before in range(3):
         letters = base64.b64encode(b"\0" * before + secret).decode().rstrip("=")
@@ -44,11 +44,11 @@ _HEX_MARKS = sorted(secret.hex() for secret in (b"SharedAccess", b"sig=", b"sig%
 _SUSPICIOUS = re.compile(
     "|".join([r"(?i:sharedaccess|sig\s*=|sig%|sig\\*[\"'])", "eyJ", *_MARKS, f"(?i:{'|'.join(_HEX_MARKS)})"])
 )
-"""What every text with a secret has: nearly all others pass on this look alone."""
+"""Matches every text with a secret, and few others, which need a closer look."""
 
 
 def blank_keys(text: str) -> str:
-    """``text`` with the secret fields of connection strings and tokens blanked, however encoded."""
+    """Return ``text`` with the secret fields of connection strings and tokens blanked, however encoded."""
     if _SUSPICIOUS.search(text) is None:
         return text
     text = _FIELDS.sub(lambda found: f"{found[1]}={BLANK}", text)
@@ -58,7 +58,7 @@ def blank_keys(text: str) -> str:
 
 
 def _hides_a_secret(run: str) -> bool:
-    """Whether base64 of a secret is in this run, which may begin with one to three other characters."""
+    """Whether this run of characters is the base64 form of a secret, after at most three unrelated characters."""
     letters = run.rstrip("=").translate(_URL_SAFE)
     return any(_SECRET.search(_decode(letters[start:])) for start in range(4))
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import certifi
 
+from .dialling import note_opened
+
 if TYPE_CHECKING:
     import socket
 
@@ -14,7 +16,7 @@ HANDSHAKE_TIMEOUT = 10.0  # seconds; the SDK sets none
 
 
 class CaFileUnusableError(ValueError):
-    """A file of trusted certificates cannot be read, or holds none."""
+    """A file of trusted certificates cannot be read, or contains none."""
 
     def __init__(self, file: str, why: str) -> None:
         super().__init__(f"{file!r} is not a file of trusted certificates (PEM): {why}")
@@ -22,7 +24,7 @@ class CaFileUnusableError(ValueError):
 
 
 class BoundedHandshake:
-    """A TLS context whose handshake times out; the SDK alone waits forever for a silent peer.
+    """A TLS context whose handshake times out; on its own, the SDK waits forever for a silent peer.
 
     Has only the SSLContext method that the SDK calls.
     """
@@ -32,7 +34,9 @@ class BoundedHandshake:
 
     def wrap_socket(self, sock: socket.socket, *, server_hostname: str | None = None) -> ssl.SSLSocket:
         sock.settimeout(HANDSHAKE_TIMEOUT)
-        return self.context.wrap_socket(sock, server_hostname=server_hostname)
+        wrapped = self.context.wrap_socket(sock, server_hostname=server_hostname)
+        note_opened(wrapped)
+        return wrapped
 
 
 def trusting(ca_file: str | None) -> ssl.SSLContext:

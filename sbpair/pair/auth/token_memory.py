@@ -1,16 +1,15 @@
-"""What is remembered of one credential: its token, and its failure.
+"""The cached token and failure of one credential.
 
     no valid token                     the caller asks, unless a failure is held
     a token before 80 % of its life    used
     a token after 80 % of its life     used, and renewed in the background, unless a failure is held
 
-Performs no I/O: times are arguments. A token's life is told by the wall clock, a failure's by a monotonic one.
+Times are arguments: a token's life is measured by the wall clock, a failure's by a monotonic one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .held_failure import HeldFailure
 from .transient import TokenUnavailableError, is_transient, names_refusal
@@ -24,7 +23,7 @@ MIN_LIFE_SECONDS = 1.0  # before a renewal, however short the token lives
 
 
 class GivenToken(Protocol):
-    """A token as azure-core has it; ``expires_on`` in seconds since the epoch."""
+    """A token with the attributes of azure-core's; ``expires_on`` in seconds since the epoch."""
 
     @property
     def token(self) -> str: ...
@@ -32,11 +31,10 @@ class GivenToken(Protocol):
     def expires_on(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to a request for a token: a token or an error, or neither where the caller must ask.
+class Answer(NamedTuple):
+    """The cached answer to a request: a token, an error, or neither when the caller must ask the credential.
 
-    ``is_due`` says that the credential should be asked now.
+    ``is_due`` says that the credential should be asked now, in the background if there is a token.
     """
 
     token: GivenToken | None
@@ -53,21 +51,21 @@ class TokenMemory:
         self._has_worked = False
 
     def answer(self, now: float, wall: float) -> Answer:
-        """What a request at this time is given."""
+        """Return the cached answer to a request at this time."""
         held, failure = self._held, self._failure.at(now)
         if held is not None and wall < held[0].expires_on:
             return Answer(held[0], None, is_due=failure is None and wall >= held[1])
         return Answer(None, failure, is_due=failure is None)
 
     def gained(self, token: GivenToken, wall: float) -> None:
-        """Record a token that the credential gave."""
+        """Record a token from the credential."""
         life = token.expires_on - wall
         self._held = token, wall + max(MIN_LIFE_SECONDS, RENEWAL_SHARE * life)
         self._has_worked = True
         self._failure.succeeded()
 
     def failed(self, error: Exception, now: float) -> Exception:
-        """Record that the credential failed. Returns the error to raise."""
+        """Record a failure of the credential; return the error to raise."""
         if self._has_worked and not (is_transient(error) or names_refusal(error)):
             away = TokenUnavailableError(
                 f"the credential worked before, and fails now: {type(error).__name__}: {error}"

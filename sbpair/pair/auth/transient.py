@@ -1,6 +1,6 @@
-"""Failures of a credential that pass by themselves: the token service, or the identity endpoint, is away.
+"""Transient failures of a credential: the token service or the identity endpoint is unavailable.
 
-By name, since azure-identity is optional. No I/O.
+Errors are recognised by class name, because azure-identity is optional. No I/O.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _REFUSING_TEXT = re.compile(
 
 
 class TokenUnavailableError(Exception):
-    """The credential gives no token now: its token service fails, or cannot be reached in time."""
+    """The credential gives no token now: its token service fails, or does not answer in time."""
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether a credential failed with this error for a reason that passes without a change of configuration."""
+    """Whether this error of a credential is transient: it can end without a change of configuration."""
     if isinstance(error, TokenUnavailableError):
         return True
     codes = _CODE.findall(str(error))
@@ -61,7 +61,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def names_refusal(error: BaseException) -> bool:
-    """Whether this error names what an operator must change: an invalid client, secret or certificate."""
+    """Whether the error names something that an operator must correct: an invalid client, secret or certificate."""
     text = str(error)
     if any(code in _REFUSING_CODES for code in _CODE.findall(text)):
         return True

@@ -119,7 +119,7 @@ def read_config_text(file: Path) -> str:
 
     Raises ConfigurationError when it cannot be read, or contains a key and is readable by other users.
     """
-    from sbpair.pair.auth.reference import read_text  # late: most commands run without a file
+    from sbpair.pair.auth.connection_string import read_text  # late: most commands run without a file
 
     try:
         text = read_text(file, "--config", MAX_FILE_BYTES)
@@ -141,7 +141,7 @@ def _warn_of_keys(file: Path, mode: int) -> None:
 
 
 def _scopes(command: click.Command, names: Names, context: click.Context) -> Iterator[tuple[Names, Options]]:
-    """Iterate over the commands with their options, by flag; a group has the options of all its commands."""
+    """Iterate over the commands with their options by flag; a group has the options of all its commands."""
     found = {
         flag.lstrip("-").replace("-", "_"): each
         for each in command.params
@@ -198,7 +198,7 @@ def _flag(key: str) -> str:
     return FIELDS.get(spelt, spelt)
 
 
-# A kind of option, and what TOML must have for it.
+# A kind of option, and the TOML value that it needs.
 KINDS: tuple[tuple[type[click.ParamType[object]], tuple[type, ...], str], ...] = (
     (DurationType, (str, int, float), 'a duration such as "90s"'),
     (click.types.FloatParamType, (int, float), "a number"),
@@ -208,7 +208,7 @@ KINDS: tuple[tuple[type[click.ParamType[object]], tuple[type, ...], str], ...] =
 
 
 def _check(file: Path, given: FileValue, option: click.Option, context: click.Context) -> object:
-    """Return the value as click takes it. Raises ConfigurationError that says what was expected."""
+    """Return the value as click expects it. Raises ConfigurationError that names the expected value."""
     kinds, expected = next(
         ((kinds, words) for kind, kinds, words in KINDS if isinstance(option.type, kind)), ((str,), "text")
     )

@@ -1,4 +1,4 @@
-"""A command's connection to a namespace, and how the errors of namespaces end a command."""
+"""A command's connection to a namespace, and the table of errors that end a command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BY_STATUS = {401: NO_RIGHT, 403: NO_RIGHT, 404: NO_QUEUE, 503: NO_ANSWER, 504: N
 async def connection_to(
     namespace: NamespaceAccess, endings: Mapping[str, Ending] = BY_CONDITION
 ) -> AsyncIterator[NamespaceConnection]:
-    """Open an AMQP connection, closed at the end. Raises CommandError for every AMQP error, as ``endings`` say."""
+    """Open an AMQP connection, closed at the end. Converts AMQP errors to CommandError by the table ``endings``."""
     from sbpair.pair.client.dial import connect
 
     with over_amqp(endings):
@@ -82,7 +82,7 @@ def is_certificate(error: BaseException) -> bool:
 
 
 def _by_class(error: BaseException, otherwise: Ending) -> Ending:
-    """The ending of the nearest class of ``error`` that has one."""
+    """Return the ending for ``error``: that of its nearest base class in the table."""
     names = (each.__name__ for each in type(error).__mro__)
     return next((BY_CLASS[name] for name in names if name in BY_CLASS), otherwise)
 

@@ -122,7 +122,7 @@ def with_step(error: BaseException, step: str) -> str:
 
 
 def find_known(error: BaseException) -> Known | None:
-    """Return the row of KNOWN that applies to ``error``, or None; a disk that takes nothing has its own."""
+    """Return the row of KNOWN for ``error``, or None; errors of a full or read-only disk have a row of their own."""
     if isinstance(error, OSError) and error.errno in OF_DISK:
         return DISK
     names = (base.__name__ for base in type(error).__mro__)

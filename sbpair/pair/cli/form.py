@@ -73,7 +73,7 @@ SENT += ("application_properties",)
 
 
 def as_object(payload: bytes) -> dict[str, object]:
-    """Return an encoded message as a JSON object; one that is not valid AMQP as ``unreadable`` and ``raw_base64``."""
+    """Return an encoded message as a JSON object; with ``unreadable`` and ``raw_base64`` if it is not valid AMQP."""
     try:
         message = Message.decode(payload)
     except (DecodeError, IndexError) as error:
@@ -140,7 +140,7 @@ def _body(body: Body | None) -> dict[str, object]:
 
 
 def _plain(value: object, name: str) -> object:
-    """Return the value of a named field: a time as text, because the name already says that it is a time."""
+    """Return the value of a named field; a time is plain text, because the name already says that it is a time."""
     if isinstance(value, Timestamp) and name.endswith("_utc"):
         return _time_text(value)
     return value if name in ("body", "application_properties") else _typed_form(value)

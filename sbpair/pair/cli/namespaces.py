@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from click.core import ParameterSource
 
-from sbpair.pair.auth.reference import resolve
+from sbpair.pair.auth.connection_string import resolve
 from sbpair.pair.cli.errors import ConfigurationError
 from sbpair.pair.cli.output import remember
 from sbpair.pair.cli.parameters import PlainName
 from sbpair.pair.ground.extras import install_line
 
 if TYPE_CHECKING:
+    import ssl
+
     from azure.core.credentials import AccessToken, TokenCredential
     from azure.servicebus import ServiceBusClient
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
     from sbpair.pair.auth.connection_string import NamespaceAccess
     from sbpair.pair.pairing.shared.address import SdkNamespace
-    from sbpair.pair.pairing.shared.service_order import Report
+    from sbpair.pair.pairing.shared.service_order import Exchanged, Report
     from sbpair.pair.syphon.daemon import Syphon
     from sbpair.pair.syphon.options import SyphonOptions
 
@@ -95,7 +97,7 @@ def _resolve(
 
 
 def namespace_argument(value: str, flag: str, *, is_visible: bool) -> NamespaceArgument:
-    """Return the namespace that ``value`` names; ``flag`` is what errors call it.
+    """Return the namespace that ``value`` names; errors call it ``flag``.
 
     ``is_visible``: other users see the value in the process list, and a key in it causes a warning. Raises
     ConfigurationError.
@@ -122,7 +124,7 @@ class ConnectionStringFile:
         self._value, self._flag, self._text = value, flag, text
 
     def __call__(self) -> str:
-        """Return the current content; the last usable one while the file is unusable or names another namespace."""
+        """Return the current content, or the last usable one if the file is unusable or now names another namespace."""
         try:
             text = fetch(self._value, self._flag)
             fields = parse_fields(text, self._flag)
@@ -195,24 +197,41 @@ class NamespaceArgument:
         return namespace.along(Route(ca_file))
 
     def administration(
-        self, role: str, ca_file: str | None, report: Report | None = None
+        self,
+        role: str,
+        ca_file: str | None,
+        report: Report | None = None,
+        exchanged: Exchanged | None = None,
     ) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client for the namespace, as ``role`` of a pair.
 
-        ``report`` is told which elements of the descriptions that it reads are not in force.
+        ``report`` is told which elements of the descriptions that it reads are not in force, ``exchanged`` each
+        request and its response.
         """
         sdk = self.of_the_sdk(role, ca_file)
-        return sdk.administration(connect_timeout=ADMIN_CONNECT_TIMEOUT, report=report)
+        return sdk.administration(connect_timeout=ADMIN_CONNECT_TIMEOUT, report=report, exchanged=exchanged)
 
-    def client(self, role: str, ca_file: str | None) -> ServiceBusClient:
-        """Return the SDK's client for the namespace, as ``role`` of a pair, without retries."""
-        return self.of_the_sdk(role, ca_file).client()
+    def client(
+        self, role: str, ca_file: str | None, context: ssl.SSLContext | None = None
+    ) -> ServiceBusClient:
+        """Return the SDK's client for the namespace, as ``role`` of a pair, without retries.
 
-    def of_the_sdk(self, role: str, ca_file: str | None, *, is_asyncio: bool = False) -> SdkNamespace:
+        ``context`` is that of its connections, if it is not to be made from ``ca_file``.
+        """
+        return self.of_the_sdk(role, ca_file, context=context).client()
+
+    def of_the_sdk(
+        self,
+        role: str,
+        ca_file: str | None,
+        *,
+        is_asyncio: bool = False,
+        context: ssl.SSLContext | None = None,
+    ) -> SdkNamespace:
         """Return the namespace as ``role`` of a pair, for clients of the SDK."""
         from sbpair.pair.pairing.shared.address import SdkNamespace, SdkSettings
 
-        settings = SdkSettings(connection_verify=ca_file)
+        settings = SdkSettings(connection_verify=ca_file, ssl_context=context)
         if self.connection_string is not None:
             return SdkNamespace.from_connection_string(role, self.connection_string, settings)
         found = ambient(self.flag)

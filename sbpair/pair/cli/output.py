@@ -41,7 +41,7 @@ def remember(secret: str) -> None:
 
 
 def redact(text: str) -> str:
-    """Blank the remembered secrets in ``text``, and whatever looks like a key or a token."""
+    """Blank the remembered secrets in ``text``, and everything that looks like a key or a token."""
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, BLANK)
     return blank_keys(text)
@@ -84,6 +84,11 @@ def notice(line: str, command: str = "", level: int = logging.INFO) -> None:
         logging.getLogger(LOGGER).log(level, "%s", redact(line))
     else:
         click.echo(f"sbpair{command and ' '}{command}: {redact(line)}", err=True)
+
+
+def say_more(path: str, count: int) -> None:
+    """Print that not all messages of ``path`` were shown."""
+    notice(f"{path} has more messages than these {count}: give a larger --count")
 
 
 # Tables and ages.

@@ -54,7 +54,10 @@ def span_text(span: timedelta) -> str:
 
 
 def read_setting(text: str, of: str = "") -> tuple[str, object]:
-    """Read `name=value`, the value as JSON if it is a number, true or false. Raises UsageError, which begins ``of``."""
+    """Return the name and value of `name=value`; a number, true or false is read as JSON.
+
+    Raises UsageError with a text that begins with ``of``.
+    """
     name, _, value = text.partition("=")
     if not (name and value):
         raise click.UsageError(f"{of}{text!r:.60} is not NAME=VALUE", click.get_current_context())

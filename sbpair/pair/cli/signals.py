@@ -43,7 +43,7 @@ class StopRequest:
 
 
 def stop_with_stdin(stop: StopRequest) -> None:
-    """Set ``stop`` once standard input ends, as it does when the process that holds its other end is killed."""
+    """Set ``stop`` when standard input ends, as it does when the process at its other end is killed."""
     threading.Thread(target=_read_to_end, args=(stop,), name="sbpair-stdin", daemon=True).start()
 
 

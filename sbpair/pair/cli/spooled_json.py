@@ -27,9 +27,9 @@ PLAIN = (bool, int, float, str, bytes, UUID)
 
 
 def as_json(spooled: Spooled, refused: str | None) -> dict[str, object]:
-    """The message, its destination, the time it was spooled, and why it was refused.
+    """Return the message, its destination, the time it was spooled, and why it was refused.
 
-    A damaged one, or one with values that JSON cannot show, says so as ``unreadable``.
+    A damaged message, or one with values that JSON cannot show, has the field ``unreadable`` instead.
     """
     told: dict[str, object] = {"destination": spooled.path, "spooled_at": instant_text(spooled.spooled_at)}
     if refused is not None:
@@ -79,7 +79,7 @@ def _text(value: object) -> str | None:
 
 
 def _value(value: object) -> object:
-    """The value for the codec, which has fewer types than the SDK takes."""
+    """Return the value in a type that the codec accepts: it knows fewer types than the SDK."""
     match value:
         case None:
             return None

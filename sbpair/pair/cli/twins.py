@@ -1,7 +1,7 @@
 """Twins: the entities of the primary as they are on the secondary, where parked messages may land.
 
-An entity and its twin have the same path and kind. They may differ in operational settings, but must agree in
-those that decide whether a message of one fits into the other: sessions, duplicate detection, and sizes.
+An entity and its twin have the same path and kind. They may differ in operational settings, but must agree in those
+that decide whether a message for one can be stored in the other: sessions, duplicate detection, and sizes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from sbpair.pair.ground import entity_settings as settings
 from sbpair.pair.pairing.shared.partitions import create_as_the_namespace_asks
 
 if TYPE_CHECKING:
@@ -26,44 +27,6 @@ BACKLOGS = "/x-servicebus-transfer/"
 LIMITLESS = timedelta(days=10_000_000)  # the SDK parses the service's notation for no limit as more than this
 DEFAULT_RULE = "$Default"
 PREMIUM = "Premium"
-FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
-COMPARED = (
-    "requires_session",
-    "requires_duplicate_detection",
-    "duplicate_detection_history_time_window",
-    "max_message_size_in_kilobytes",
-    "max_size_in_megabytes",
-)
-OF_TOPICS = (
-    "default_message_time_to_live",
-    "max_size_in_megabytes",
-    "max_message_size_in_kilobytes",
-    "requires_duplicate_detection",
-    "duplicate_detection_history_time_window",
-    "enable_batched_operations",
-    "enable_partitioning",
-    "auto_delete_on_idle",
-    "user_metadata",
-)
-OF_RECEIVED = (
-    "requires_session",
-    "lock_duration",
-    "max_delivery_count",
-    "dead_lettering_on_message_expiration",
-    *FORWARDS,
-)
-COPIED = {
-    "queue": (*OF_TOPICS, *OF_RECEIVED),
-    "topic": (*OF_TOPICS, "support_ordering"),
-    "subscription": (
-        *OF_RECEIVED,
-        "default_message_time_to_live",
-        "dead_lettering_on_filter_evaluation_exceptions",
-        "enable_batched_operations",
-        "auto_delete_on_idle",
-        "user_metadata",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +40,7 @@ class TwinComparison:
 
 @dataclass(slots=True)
 class EntityListing:
-    """The entities of a namespace by path in lower case, backlog queues left out."""
+    """The entities of a namespace by path in lower case, without backlog queues unless requested."""
 
     queues: dict[str, QueueProperties] = field(default_factory=dict)
     topics: dict[str, TopicProperties] = field(default_factory=dict)
@@ -87,30 +50,30 @@ class EntityListing:
     def describe(self) -> Iterator[tuple[str, str, object]]:
         """Yield the kind, the path and the description of each entity; a topic before its subscriptions."""
         for queue in self.queues.values():
-            yield "queue", queue.name, queue
+            yield settings.QUEUE, queue.name, queue
         for topic in self.topics.values():
-            yield "topic", topic.name, topic
+            yield settings.TOPIC, topic.name, topic
         for topic_name, subscription in self.subscriptions.values():
-            yield "subscription", f"{topic_name}/Subscriptions/{subscription.name}", subscription
+            yield settings.SUBSCRIPTION, f"{topic_name}/Subscriptions/{subscription.name}", subscription
 
     def find(self, kind: str, path: str) -> object | None:
         """Return the description of an entity of that kind; None when there is none."""
         key = path.casefold()
-        if kind == "subscription":
+        if kind == settings.SUBSCRIPTION:
             found = self.subscriptions.get(key)
             return None if found is None else found[1]
-        return self.queues.get(key) if kind == "queue" else self.topics.get(key)
+        return self.queues.get(key) if kind == settings.QUEUE else self.topics.get(key)
 
     def holds(self, path: str) -> bool:
         """Whether there is a queue or a topic of that path."""
         return path.casefold() in self.queues or path.casefold() in self.topics
 
 
-def read(client: ServiceBusAdministrationClient) -> EntityListing:
+def read(client: ServiceBusAdministrationClient, *, with_backlogs: bool = False) -> EntityListing:
     """Read all entities of a namespace. Raises the errors of the SDK's administration client."""
     found = EntityListing()
     for queue in client.list_queues():
-        if BACKLOGS not in queue.name.casefold():
+        if with_backlogs or BACKLOGS not in queue.name.casefold():
             found.queues[queue.name.casefold()] = queue
     for topic in client.list_topics():
         found.topics[topic.name.casefold()] = topic
@@ -136,26 +99,25 @@ def _differences(described: object, twin: object) -> Iterator[str]:
     status = str(getattr(getattr(twin, "status", None), "value", "Active"))
     if status != "Active":
         yield f"status is {status}, not Active"
-    for name in COMPARED:
-        here, there = getattr(described, name, None), getattr(twin, name, None)
-        is_window = name == "duplicate_detection_history_time_window"
-        if is_window and not getattr(described, "requires_duplicate_detection", False):
+    for setting in (each for each in settings.SETTINGS.values() if each.is_compared):
+        if setting is settings.DUPLICATE_WINDOW and not settings.DUPLICATE_DETECTION.value_in(described):
             continue
+        here, there = setting.value_in(described), setting.value_in(twin)
         if here != there and here is not None:
-            yield f"{name} is {there}, on the primary {here}"
-    for name in FORWARDS:
-        target, twin_target = (_path_of(getattr(each, name, None)) for each in (described, twin))
+            yield f"{setting.name} is {there}, on the primary {here}"
+    for setting in settings.TARGETS:
+        target, twin_target = (path_of(getattr(each, setting.name, None)) for each in (described, twin))
         if target is not None and target.casefold() != (twin_target or "").casefold():
-            yield f"{name} is {twin_target}, on the primary {target}"
+            yield f"{setting.name} is {twin_target}, on the primary {target}"
 
 
 def create_missing(
     primary: ServiceBusAdministrationClient, secondary: ServiceBusAdministrationClient
 ) -> list[str]:
-    """Create the twins that are missing, as the primary describes its entities; return their paths.
+    """Create the missing twins with the settings of the primary's entities; return their paths.
 
-    Policies with keys are not copied. An entity that forwards is created after its target; one whose target exists on
-    neither side is created without. Raises the errors of the SDK's administration client.
+    Policies with keys are not copied. An entity that forwards messages is created after its target; if the target
+    exists on neither side, without forwarding. Raises the errors of the SDK's administration client.
     """
     here, there = read(primary), read(secondary)
     waiting = [each for each in here.describe() if there.find(each[0], each[1]) is None]
@@ -167,11 +129,11 @@ def create_missing(
         for kind, path, described in ready:
             properties = properties_of(kind, described, names.__contains__)
             if not all(is_premium):  # a size that only Premium lets one choose
-                properties.pop("max_message_size_in_kilobytes", None)
+                properties.pop(settings.MESSAGE_SIZE.name, None)
             if any(is_premium):  # chosen for the namespace, not for the entity
-                properties.pop("enable_partitioning", None)
+                properties.pop(settings.PARTITIONING.name, None)
             _create(secondary, kind, path, properties)
-            if kind == "subscription":
+            if kind == settings.SUBSCRIPTION:
                 _copy_rules(primary, secondary, path)
             names.add(path.casefold())
             made.append(path)
@@ -180,11 +142,11 @@ def create_missing(
 
 
 def _targets(described: object) -> set[str]:
-    paths = (_path_of(getattr(described, name, None)) for name in FORWARDS)
+    paths = (path_of(getattr(described, each.name, None)) for each in settings.TARGETS)
     return {path.casefold() for path in paths if path is not None}
 
 
-def _path_of(target: str | None) -> str | None:
+def path_of(target: str | None) -> str | None:
     """Return the path of an entity that the service names by its address; None without one."""
     return None if not target else urlsplit(target).path.strip("/")
 
@@ -192,26 +154,26 @@ def _path_of(target: str | None) -> str | None:
 def properties_of(kind: str, described: object, exists: Callable[[str], bool]) -> dict[str, Any]:
     """Return the keywords with which to create an entity like ``described``; ``exists`` takes a path in lower case."""
     found: dict[str, Any] = {}
-    for name in COPIED[kind]:
-        value = getattr(described, name, None)
-        if name in FORWARDS:
-            value = _path_of(value)
+    for each in (each for each in settings.SETTINGS.values() if each.is_copied and kind in each.of):
+        value = getattr(described, each.name, None)
+        if each in settings.TARGETS:
+            value = path_of(value)
             value = value if value is not None and exists(value.casefold()) else None
         if value is not None and not (isinstance(value, timedelta) and value >= LIMITLESS):
-            found[name] = value
+            found[each.name] = value
     return found
 
 
 def _create(
     client: ServiceBusAdministrationClient, kind: str, path: str, properties: Mapping[str, Any]
 ) -> None:
-    if kind == "subscription":
+    if kind == settings.SUBSCRIPTION:
         topic, name = _topic_and_name(path)
         client.create_subscription(topic, name, **properties)
         return
-    create = client.create_queue if kind == "queue" else client.create_topic
+    create = client.create_queue if kind == settings.QUEUE else client.create_topic
     create_as_the_namespace_asks(
-        lambda is_partitioned: create(path, **{"enable_partitioning": is_partitioned, **properties})
+        lambda is_partitioned: create(path, **{**settings.PARTITIONING.set_to(is_partitioned), **properties})
     )
 
 

@@ -38,7 +38,7 @@ MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0  # seconds between attempts to 
 
 
 class TokenHost(LinkHost, Protocol):
-    """The connection as its tokens need it."""
+    """The methods of a connection that its tokens use."""
 
     namespace: NamespaceAccess
 
@@ -47,7 +47,7 @@ class TokenHost(LinkHost, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """A token on ``$cbs``, and when to renew it, in seconds since the epoch."""
+    """A token that was put on ``$cbs``; ``due`` is when to renew it, in seconds since the epoch."""
 
     token: Token
     due: float
@@ -75,11 +75,11 @@ class Tokens:
 
     @property
     def shown(self) -> int:
-        """The number of audiences for which a token was put, refused or not; tokens cannot be withdrawn."""
+        """The number of audiences for which a token was put, accepted or not; tokens cannot be withdrawn."""
         return len(self._shown)
 
     async def authorize(self, path: str) -> None:
-        """Put a token for ``path`` unless it has one.
+        """Put a token for ``path`` unless it has one already.
 
         Raises TokenRefusedError, LinkRefusedError or ConnectionLostError.
         """
@@ -91,7 +91,7 @@ class Tokens:
         await result_of(task)
 
     def _was_put(self, path: str, task: asyncio.Task[None]) -> None:
-        """After a failure, which the waiting callers receive, the next call tries again."""
+        """Record the end of a put. Waiting callers receive its failure, and the next call tries again."""
         has_failed = task.cancelled() or task.exception() is not None
         if has_failed and self._putting.get(path) is task:
             del self._putting[path]
@@ -111,7 +111,7 @@ class Tokens:
         self.ended.cancel()
 
     async def _put(self, path: str) -> None:
-        """Put a token for ``path``; it is renewed unless the path is forgotten meanwhile."""
+        """Put a token for ``path``, and schedule its renewal unless the path was forgotten meanwhile."""
         self._under_way[path] += 1
         try:
             put = await self._put_now(path)
@@ -153,7 +153,7 @@ class Tokens:
             raise TokenRefusedError("the credential gives no token", condition) from error
         except TokenUnavailableError as error:
             raise ConnectionLostError(str(error)) from error
-        except Exception as error:  # whatever a function of the application raises; it may work the next time
+        except Exception as error:  # any error of the application's function; it may work the next time
             raise ConnectionLostError(f"the credential failed: {type(error).__name__}") from error
 
     async def _show(self, audience: str, token: Token) -> None:
@@ -200,13 +200,13 @@ class Tokens:
 
 
 def renewal_due(expires: float, now: float) -> float:
-    """When to renew a token; all in seconds since the epoch. At least one second from now."""
+    """Return when to renew a token, in seconds since the epoch as the arguments; at least one second from now."""
     life = expires - now
     return now + max(MIN_RETRY_SECONDS, life - REFRESH_MARGIN, life * SHORT_PART)
 
 
 def retry_pause(left: float) -> float:
-    """The seconds until a token that has this many left is asked for again."""
+    """Seconds until a token that expires in ``left`` seconds is renewed."""
     return min(MAX_RETRY_SECONDS, max(MIN_RETRY_SECONDS, left / 4))
 
 
@@ -222,7 +222,7 @@ async def put_token(node: RequestNode, audience: str, token: Token) -> None:
 
 
 def check(audience: str, answer: Message) -> None:
-    """Raises TokenRefusedError unless ``answer`` accepts the token."""
+    """Raise TokenRefusedError unless ``answer`` accepts the token."""
     said = answer.application_properties
     status, description = said.get("status-code"), said.get("status-description")
     if status in (200, 202):

@@ -51,7 +51,7 @@ logger = logging.getLogger("sbpair.syphon")
 
 AnyLink = TypeVar("AnyLink", bound=ClientLink)
 Tap = Callable[[bool, bytes], None]
-"""Called with what passes: whether it is sent, and the bytes, tokens included."""
+"""Called with all traffic: whether it is sent, and the bytes, including tokens."""
 
 UNSETTLED, SECOND = 0, 1  # AMQP part 2, 2.8.2 and 2.8.3: settle after the peer's outcome
 TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
@@ -106,7 +106,7 @@ class NamespaceConnection(asyncio.Protocol):
         self._silence: asyncio.TimerHandle | None = None
         self.is_writable = True
         self.unfinished_limit = 2 * MAX_MESSAGE_BYTES
-        """Bytes of unfinished deliveries above which only the one that is furthest on is kept."""
+        """Bytes of unfinished deliveries above which only the one with the most bytes is kept."""
         self._is_paused = False
         self._made_at = 0.0
         self.round_trip = 0.0
@@ -117,7 +117,8 @@ class NamespaceConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._made_at = self._loop.time()
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        if not self._transport.is_closing():  # a closed transport of uvloop raises on every call
+            self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self._flush()
 
     def data_received(self, data: bytes) -> None:
@@ -184,9 +185,9 @@ class NamespaceConnection(asyncio.Protocol):
     async def open_sender(self, path: str, *, via: str | None = None) -> Sender:
         """Authorise ``path`` and attach a sender.
 
-        With ``via``, the path of another entity of the namespace, messages are stored there and transferred to ``path``
-        when the transaction that they are part of commits: a transaction is on one entity, and may send via it.
-        Raises TokenRefusedError, LinkRefusedError, ConnectionLostError.
+        With ``via``, the path of another entity of the namespace, messages are stored there, and transferred to
+        ``path`` when their transaction commits: a transaction belongs to one entity, and sends to others via that
+        entity. Raises TokenRefusedError, LinkRefusedError, ConnectionLostError.
         """
         await self.authorize(path)
         if via is not None:
@@ -288,7 +289,7 @@ class NamespaceConnection(asyncio.Protocol):
 
     @property
     def claims(self) -> int:
-        """The number of tokens on the peer, including those of paths no longer used."""
+        """The number of tokens put on this connection, including those of paths no longer used."""
         return self._tokens.shown
 
     def forget(self, path: str) -> None:
@@ -299,15 +300,17 @@ class NamespaceConnection(asyncio.Protocol):
         """Read nothing from the peer until :meth:`resume_reading`; it does not time out meanwhile."""
         if self._transport is not None and not self._is_paused:
             self._is_paused = True
-            self._transport.pause_reading()
+            if not self._transport.is_closing():
+                self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         if self._transport is not None and self._is_paused:
             self._is_paused = False
-            self._transport.resume_reading()
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Close, wait up to ``timeout`` seconds for the peer's close, and close the socket."""
+        """Close the connection: wait at most ``timeout`` seconds for the peer's close, then close the socket."""
         if not self.closed.done():
             # updates its clock, on which the wait for the peer's close is based
             self._engine.handle_timer(self._loop.time())
@@ -319,20 +322,20 @@ class NamespaceConnection(asyncio.Protocol):
         self._fell(None)
 
     def abort(self, condition: Condition | None = None) -> None:
-        """Close the socket without an AMQP close, for a reason; outcomes in flight stay unknown."""
+        """Close the socket without an AMQP close, for this reason; outcomes in flight stay unknown."""
         if self._transport is not None:
             self._transport.abort()
         self._fell(condition)
 
     def flush_soon(self) -> None:
-        """Write the engine's output once, before the loop next waits for I/O."""
+        """Write the engine's output once, before the loop waits for I/O again."""
         if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
 
     @property
     def unfinished(self) -> int:
-        """Bytes of deliveries whose last frame has not arrived."""
+        """The number of bytes received of deliveries whose last frame has not arrived."""
         return self._engine.unfinished
 
     # Internals.
@@ -377,7 +380,7 @@ class NamespaceConnection(asyncio.Protocol):
             raise kind(f"{what} cannot be opened: {error}", gone) from error
 
     def register(self, link: ClientLink) -> None:
-        """Dispatch the events of ``link`` to it."""
+        """Pass engine events of this link to ``link`` from now on."""
         self._links[link.link] = link
         self.flush_soon()
 
@@ -422,7 +425,7 @@ class NamespaceConnection(asyncio.Protocol):
             link.on_event(event)
 
     def _end_if_left(self, session: Session) -> None:
-        """End a session that only the detached link used: channels are limited."""
+        """End a session that was used only by the detached link: the number of channels is limited."""
         if session is not self._session and not any(link.session is session for link in self._links):
             session.end()
 
@@ -432,12 +435,14 @@ class NamespaceConnection(asyncio.Protocol):
             link.on_lost(condition)
 
     def _fell(self, condition: Condition | None) -> None:
-        """End once: notify every waiting caller and link."""
+        """Record the end of the connection, once: notify every waiting caller and every link."""
         if self.closed.done():
             return
         self.closed.set_result(condition)
         if not self._opened.done():
-            self._opened.set_exception(OutOfReachError(f"no connection to {self.namespace.name}", condition))
+            self._opened.set_exception(
+                OutOfReachError(f"{self.namespace.netloc} closed the connection while it opened", condition)
+            )
             self._opened.exception()  # mark as retrieved: there may be no waiting caller
         for timer in (self._timer, self._silence):
             if timer is not None:
@@ -454,14 +459,14 @@ class NamespaceConnection(asyncio.Protocol):
         if data and not transport.is_closing():
             if self._tap is not None:
                 self._tap(True, data)
-            transport.write(data)
+            transport.write(memoryview(data))  # asyncio keeps the rest of it without another copy
         if not self._engine.is_closed:
             self._arm()
         elif not transport.is_closing():  # TLS that is closed twice cannot be aborted
             transport.close()
 
     def _arm(self) -> None:
-        """Wake the engine in time; sooner than planned when the peer has just announced its idle time-out."""
+        """Schedule the engine's next timer; earlier than planned if the peer has just announced its idle time-out."""
         when = self._engine.next_timer()
         if when is None or self.closed.done() or (self._timer is not None and self._timer.when() <= when):
             return
@@ -470,9 +475,10 @@ class NamespaceConnection(asyncio.Protocol):
         self._timer = self._loop.call_at(when, self._tick)
 
     def _watch_silence(self) -> None:
-        """End a connection whose peer is silent for as long as an answer may take.
+        """End the connection when the peer has been silent for as long as an answer may take.
 
-        A peer that need not say anything for longer is asked for a sign of life in between: its window.
+        A peer whose own idle time-out is longer is asked for a sign of life in between, by a flow that requests its
+        window.
         """
         now, limit = self._loop.time(), self.answer_timeout
         if self._is_paused:
@@ -498,11 +504,11 @@ class NamespaceConnection(asyncio.Protocol):
 
 
 def in_excess(links: Iterable[Link], limit: int) -> list[ReceiverLink]:
-    """Return the links to detach so that unfinished deliveries occupy ``limit`` bytes at most, or there is only one.
+    """Return the links to detach so that unfinished deliveries occupy at most ``limit`` bytes, or only one remains.
 
-    Each link may carry a message of the largest size, and a peer that finishes none would fill the memory. Above the
-    limit the link that is furthest on keeps its delivery, for it is the next to free its bytes; the others are
-    detached, the largest first, and their messages come again.
+    Each link may carry a message of the largest size, so a peer that finishes none could fill the memory. Above the
+    limit, the link with the most received bytes keeps its delivery, because it will be finished first. Others are
+    detached, the largest first, and their messages are redelivered.
     """
     found = [link for link in links if isinstance(link, ReceiverLink) and link.unfinished]
     found.sort(key=lambda link: link.unfinished, reverse=True)

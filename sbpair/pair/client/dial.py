@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable
 
 from sbpair.pair.auth.connection_string import NamespaceAccess
+from sbpair.pair.auth.dialling import connect_in_loop, hand_over
 
 from .connection import MAX_FRAME, WINDOW, NamespaceConnection, Tap
 from .errors import NamespaceUnusableError, OutOfReachError
@@ -25,8 +27,8 @@ async def connect(
 ) -> NamespaceConnection:
     """Open a connection by the route of ``namespace``, within ``timeout`` seconds.
 
-    ``window``: frames that the peer may send in a session before it hears from us; ``frame``: their largest size.
-    ``answer_timeout``: seconds that the peer may take to answer, and be silent, once the connection is open.
+    ``window``: how many frames the peer may send in a session before our next flow; ``frame``: their largest size.
+    ``answer_timeout``: seconds that the peer may be silent, or take to answer, once the connection is open.
 
     Raises OutOfReachError, or NamespaceUnusableError when the peer's certificate is refused or the file of trusted
     certificates is unusable.
@@ -57,8 +59,15 @@ async def connect(
         text = f"the certificate of {namespace.netloc} is refused: {error.verify_message}"
         raise NamespaceUnusableError(text) from error
     except (OSError, TimeoutError) as error:
-        why = str(error) or f"no answer within {timeout:g} s"
-        raise OutOfReachError(f"{namespace.netloc} cannot be reached: {why}") from error
+        raise OutOfReachError(f"{namespace.netloc} cannot be reached: {_why(error, timeout)}") from error
+
+
+def _why(error: OSError, timeout: float) -> str:
+    """Return the system's error text where there is one; asyncio's text names the call and the address instead."""
+    number = None if isinstance(error, ssl.SSLError | TimeoutError) else error.errno
+    if number is not None and number > 0:
+        return os.strerror(number)
+    return str(error) or f"no answer within {timeout:g} s"
 
 
 async def _open(
@@ -70,13 +79,15 @@ async def _open(
         from .websocket import open_websocket  # late: importing aiohttp is slow, and few need it
 
         return await open_websocket(namespace, make, context=context)
-    _, connection = await asyncio.get_running_loop().create_connection(
-        make,
-        namespace.host,
-        namespace.port,
-        ssl=context,
-        server_hostname=namespace.host if context else None,
-    )
+    wire = await connect_in_loop(namespace.host, namespace.port)
+    try:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            make, sock=wire, ssl=context, server_hostname=namespace.host if context else None
+        )
+    except BaseException:
+        hand_over(wire, is_taken=False)
+        raise
+    hand_over(wire, is_taken=True)
     return connection
 
 

@@ -13,6 +13,7 @@ ClientError
 from __future__ import annotations
 
 from sbpair.pair.amqp.performatives import Condition, DeliveryState, Rejected
+from sbpair.pair.ground.side import Side
 
 
 class ClientError(Exception):
@@ -21,6 +22,7 @@ class ClientError(Exception):
     def __init__(self, text: str, condition: Condition | None = None) -> None:
         super().__init__(text if condition is None else f"{text}: {condition_text(condition)}")
         self.condition = condition
+        self.side: Side | None = None  # where the error came from, if that was noted
 
 
 class ConnectionLostError(ClientError):
@@ -28,7 +30,7 @@ class ConnectionLostError(ClientError):
 
 
 class OutOfReachError(ConnectionLostError):
-    """No connection could be opened: it was refused, nothing answered in time, or it ended at once."""
+    """No connection could be opened: it was refused, timed out, or ended at once."""
 
 
 class LinkRefusedError(ClientError):
@@ -55,7 +57,7 @@ class NamespaceUnusableError(ClientError):
 
 
 def condition_text(condition: Condition | None) -> str:
-    """A condition as printable text: one line, at most 1000 characters."""
+    """Return a condition as printable text: one line, at most 1000 characters."""
     if condition is None:
         return "the peer gave no reason"
     text = f"{condition.symbol}: {condition.description}" if condition.description else str(condition.symbol)
@@ -63,5 +65,5 @@ def condition_text(condition: Condition | None) -> str:
 
 
 def outcome_text(outcome: DeliveryState) -> str:
-    """Why a peer did not accept a delivery: its condition, or the name of the outcome."""
+    """Return why a peer did not accept a delivery: its condition, or the name of the outcome."""
     return condition_text(outcome.error) if isinstance(outcome, Rejected) else type(outcome).__name__.lower()

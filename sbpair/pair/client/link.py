@@ -32,6 +32,8 @@ WRITTEN_AT_ONCE = 1024 * 1024  # bytes of messages framed before yielding to the
 ANSWER_TIMEOUT = 60.0  # seconds that a peer may take to answer
 # Seconds: the service detaches a link that is idle for ten minutes, with its deliveries.
 LINK_USED_EVERY = 240.0
+MAX_BATCH_SIZE = "com.microsoft:max-message-batch-size"
+STANDARD_BATCH, PREMIUM_BATCH = 262_144, 1_048_576  # bytes, where the link does not announce them
 
 OnMessage = Callable[[MessageReceived], None]
 OnDisposition = Callable[[DispositionReceived], None]
@@ -51,9 +53,9 @@ class OutgoingMessage(Protocol):
     """The transaction that the transfer is part of, if any."""
 
     def may_go(self, now: float) -> bool:
-        """Whether to send it, asked once right before sending; ``now`` in monotonic seconds.
+        """Whether to send the message, asked once right before sending; ``now`` in monotonic seconds.
 
-        If false it is dropped, and :meth:`answered` is not called.
+        If False, the message is dropped, and :meth:`answered` is not called.
         """
 
     def answered(self, outcome: DeliveryState | None) -> None:
@@ -61,7 +63,7 @@ class OutgoingMessage(Protocol):
 
 
 class LinkOwner(Protocol):
-    """The connection as a link needs it."""
+    """The methods of a connection that a link uses."""
 
     is_writable: bool
     answer_timeout: float
@@ -71,7 +73,7 @@ class LinkOwner(Protocol):
 
 
 class LinkHost(LinkOwner, Protocol):
-    """The connection as needed by a class that attaches links of its own."""
+    """The methods of a connection that are used by a class which attaches links itself."""
 
     @property
     def session(self) -> Session: ...
@@ -99,7 +101,7 @@ class ClientLink(ABC):
         return self._attached.done() and not self.detached.done()
 
     async def wait_attached(self) -> None:
-        """Wait for the peer's attach, as long as an answer may take.
+        """Wait for the peer's attach, for at most the time that an answer may take.
 
         Detaches on failure and cancellation. Raises LinkRefusedError, ConnectionLostError.
         """
@@ -143,13 +145,13 @@ class ClientLink(ABC):
             self._attached.set_result(None)
 
     def on_lost(self, condition: Condition | None) -> None:
-        """The connection or session has ended, and the link with it."""
+        """End the link, because its connection or session has ended."""
         self._is_lost = True
         self._end(condition)
 
     @abstractmethod
     def on_writable(self) -> None:
-        """The socket accepts bytes again."""
+        """Continue to send: the socket accepts bytes again."""
 
     def _end(self, condition: Condition | None) -> None:
         if not self.detached.done():
@@ -169,7 +171,7 @@ class ClientLink(ABC):
 
 
 class Sender(ClientLink):
-    """Sends messages to one path as far as the peer's credit allows; the rest wait in order."""
+    """Sends messages to one path while the peer grants credit; the others wait in order."""
 
     link: SenderLink
 
@@ -191,8 +193,19 @@ class Sender(ClientLink):
 
     @property
     def credit(self) -> int:
-        """The peer's credit less the messages waiting to be sent."""
+        """The credit granted by the peer, minus the number of messages waiting to be sent."""
         return self.link.credit - len(self._waiting)
+
+    @property
+    def largest_batch(self) -> int:
+        """The size in bytes of the largest batch that the peer accepts; 0 before its attach."""
+        attach = self.link.remote_attach
+        if attach is None:
+            return 0
+        announced = (attach.properties or {}).get(MAX_BATCH_SIZE)
+        if isinstance(announced, int) and announced > 0:
+            return announced
+        return PREMIUM_BATCH if (attach.max_message_size or 0) >= PREMIUM_BATCH else STANDARD_BATCH
 
     def take_waiting(self) -> list[OutgoingMessage]:
         """Remove and return the messages not sent yet, in order.
@@ -204,7 +217,7 @@ class Sender(ClientLink):
         return taken
 
     def unanswered_messages(self) -> list[OutgoingMessage]:
-        """The messages sent without an outcome yet."""
+        """Return the messages that were sent and have no outcome yet."""
         return list(self._pending.values())
 
     def transfer(self, message: OutgoingMessage) -> None:
@@ -307,7 +320,7 @@ class _Awaited:
 
 
 class Receiver(ClientLink):
-    """Receives from one path under the credit its owner grants; passes each message to ``on_message`` at once."""
+    """Receives from one path within the credit that its owner grants; passes each message to ``on_message`` at once."""
 
     link: ReceiverLink
 
@@ -345,14 +358,17 @@ class Receiver(ClientLink):
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
     async def drain(self, credit: int) -> None:
-        """Receive what waits now, ``credit`` messages at most. Raises ConnectionLostError when the link ends."""
+        """Receive the messages available now, at most ``credit``. Raises ConnectionLostError when the link ends."""
         self.flow(credit, drain=True)
         await self.drained()
         if self.detached.done():
             raise ConnectionLostError(f"the link to {self.path} was detached", self.detached.result())
 
     async def withdraw(self, within: float) -> bool:
-        """Withdraw the credit; return whether the peer cleared it ``within`` seconds. Until then messages may come."""
+        """Withdraw the credit; return whether the peer confirmed it ``within`` seconds.
+
+        Until then messages may come.
+        """
         self.flow(self.credit, drain=True)
         try:
             async with asyncio.timeout(within):
@@ -362,7 +378,7 @@ class Receiver(ClientLink):
         return True
 
     def settle(self, first: int, last: int, state: DeliveryState) -> None:
-        """Propose ``state`` for deliveries ``first`` to ``last``; the peer's settled disposition confirms it."""
+        """Propose ``state`` for deliveries ``first`` to ``last``; a settled disposition of the peer confirms it."""
         if not self.detached.done():
             self.link.dispose(first, last, state, settled=False)
             self._owner.flush_soon()
@@ -374,12 +390,15 @@ class Receiver(ClientLink):
             self._owner.flush_soon()
 
     async def settle_and_wait(self, delivery_id: int, state: DeliveryState) -> DeliveryState | None:
-        """Settle one delivery and wait for the peer's answer; None if the link ends first."""
+        """Settle one delivery and return the peer's answer; None if the link ends first."""
         (answer,) = await self.settled_run(delivery_id, delivery_id, state)
         return answer
 
     async def settled_run(self, first: int, last: int, state: DeliveryState) -> list[DeliveryState | None]:
-        """Settle deliveries ``first`` to ``last`` and wait for the peer's answers; None for each if the link ends."""
+        """Settle deliveries ``first`` to ``last``.
+
+        Return the peer's answers, None for each that it did not give before the link ended.
+        """
         loop = asyncio.get_running_loop()
         answers: list[asyncio.Future[DeliveryState | None]] = []
         for offset in range((last - first) % SERIAL + 1):
@@ -399,7 +418,7 @@ class Receiver(ClientLink):
             self._credit_ends.set_result(None)
 
     def on_writable(self) -> None:
-        """A receiver writes little and never waits for the socket."""
+        """Do nothing: a receiver writes little and never waits for the socket."""
 
     def _on_states(self, event: DispositionReceived) -> None:
         if self._on_disposition is not None:
@@ -420,9 +439,9 @@ class Receiver(ClientLink):
 
 
 def runs(delivery_ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The ``(first, last)`` of each run of consecutive ids, ascending, so that one disposition settles a run.
+    """Return ``(first, last)`` of each run of consecutive ids, ascending, so that one disposition settles a run.
 
-    No run crosses the wrap of the serial numbers.
+    A run ends where the serial numbers wrap.
     """
     first = last = -1
     for delivery_id in sorted(delivery_ids):

@@ -1,4 +1,4 @@
-"""Message locks: how long each lasts, despite differing clocks, and renewal requests to ``$management``."""
+"""Message locks: their remaining time despite differing clocks, and renewal requests to ``$management``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEFT_AT_RENEWAL = 1 / 3  # of the lock span is left when a lock is renewed: of 6
 MIN_MARGIN_SECONDS = 2.5  # and at least that much: a shorter lock may be checked a second late
 TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
 
-# CLOCK_MONOTONIC stands still while Linux is suspended, and goes on elsewhere; Windows has neither name
+# CLOCK_MONOTONIC stops while Linux is suspended, but not on other systems; Windows has neither name
 _STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 OK, GONE = 200, 410
 UUID_CODE = 0x98
@@ -34,30 +34,30 @@ REQUESTS_AT_ONCE = 8  # far away a request takes seconds, and many locks may end
 
 
 def steady() -> float:
-    """Return seconds by a clock that nobody sets, and that goes on while the machine is suspended."""
+    """Return seconds of a monotonic clock that includes the time the machine is suspended."""
     if sys.platform == "win32" or _STEADY is None:
         return time.monotonic()
     return time.clock_gettime(_STEADY)
 
 
 def renewal_margin(span: float) -> float:
-    """Return how many seconds of a lock that lasts ``span`` seconds are left when it is to be renewed."""
+    """Return how many seconds before its end to renew a lock that lasts ``span`` seconds."""
     return max(span * LEFT_AT_RENEWAL, MIN_MARGIN_SECONDS)
 
 
 class LockClock:
-    """Measures the locks of one entity against a local clock: the one of :meth:`local`, or the caller's own.
+    """Measures how long the locks of one entity last, by the clock of :meth:`local` or one of the caller.
 
-    A delivery carries the end of its lock by the broker's clock. How far that end is ahead of the local clock is its
-    *lead*: the lock span plus the difference of the clocks, which need not be separated. A new lock has the greatest
-    lead; one with a smaller lead is older by the difference.
+    A delivery carries the end of its lock by the broker's clock. The *lead* is this end minus the local time: the
+    duration of the lock plus the difference of the clocks, which need not be known separately. A new lock has the
+    greatest lead; a smaller lead is that of a lock which is older by the difference.
 
         local clock    |---------- lead of a new lock ----------|
                        |------ lead of this one ------|<- age ->|
 
-    A lock that may be too old, because it sat in a socket while this process was suspended, is renewed before use. One
-    that looks too old though it cannot be shows that a clock was set, and teaches the lead anew.
-    Lock ends are seconds by the broker's clock, ``now`` and ``since`` by the local one.
+    A lock that may be too old, because it sat in a socket while this process was suspended, is renewed before use. If a
+    lock seems too old but cannot be, a clock was set: the lead is measured anew. Lock ends are seconds by the broker's
+    clock; ``now`` and ``since`` are by the local one.
     """
 
     def __init__(self) -> None:
@@ -70,9 +70,9 @@ class LockClock:
         """
 
     def local(self) -> float:
-        """Return the time by a local clock that goes on while the machine is suspended, and that nobody sets.
+        """Return the time by a monotonic local clock that includes the time the machine is suspended.
 
-        In seconds since the epoch, as of the wall clock when this was made.
+        In seconds since the epoch, aligned with the wall clock when this object was made.
         """
         return self._began + steady()
 
@@ -83,14 +83,14 @@ class LockClock:
 
     @property
     def difference(self) -> float | None:
-        """About how many seconds the broker's clock is ahead of the local one; None when they may agree."""
+        """By how many seconds, about, the broker's clock is ahead of the local one; None when the clocks may agree."""
         lead = self._lead
         if lead is None or 0 < lead <= MAX_LOCK_SECONDS + MIN_LOCK_SECONDS:
             return None
         return lead - DEFAULT_LOCK
 
     def left(self, ends: float, now: float, since: float) -> float:
-        """Return the seconds certainly left of a lock taken after ``since``; 0 when it must be renewed first."""
+        """Return the seconds that a lock taken after ``since`` certainly still lasts; 0 if it must be renewed first."""
         lead = ends - now
         if self._lead is None:
             if now - since > MIN_LOCK_SECONDS * TRUSTED_PART:
@@ -105,12 +105,12 @@ class LockClock:
         return self.span - age if age <= self.span * TRUSTED_PART else 0.0
 
     def renewed(self, ends: float, now: float) -> float:
-        """Record a lock renewed ``now``; return the seconds it lasts."""
+        """Record that a lock was renewed at ``now`` and ends at ``ends``; return the seconds it lasts."""
         self._learn(ends - now)
         return self.span
 
     def forget(self) -> None:
-        """Discard the measurement, after a renewal that was neither granted nor denied."""
+        """Discard the measurement, after a renewal whose result is unknown."""
         self._lead, self.span = None, DEFAULT_LOCK
 
     def _learn(self, lead: float) -> None:
@@ -169,13 +169,13 @@ def _expirations(answer: Message) -> list[float | None]:
 
 
 class LockedDelivery(Protocol):
-    """A delivery whose lock is kept."""
+    """A delivery whose lock is renewed."""
 
     lock_ends: float  # seconds, monotonic
 
     @property
     def tag(self) -> bytes:
-        """The token of its lock."""
+        """The lock token of the delivery."""
 
 
 L = TypeVar("L", bound=LockedDelivery)
@@ -197,10 +197,10 @@ class LockKeeper(Generic[L]):
         renewed: Callable[[Sequence[L], Sequence[float | None]], None],
         failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """``local`` reads the clock that ``clock`` measures locks against.
+        """Keep locks of ``path``; ``local`` reads the clock against which ``clock`` measures locks.
 
-        ``renewed`` is called with deliveries whose ``lock_ends`` is set, and the ends by the broker's clock: None for a
-        lock that is lost. ``failed`` is called after a request without such an answer.
+        ``renewed`` is called with deliveries whose ``lock_ends`` is set, and with the ends by the broker's clock: None
+        for a lost lock. ``failed`` is called after a request that neither renewed nor denied.
         """
         self._path, self._clock, self._local = path, clock, local
         self._renewed, self._failed = renewed, failed
@@ -210,7 +210,10 @@ class LockKeeper(Generic[L]):
     def renew_due(
         self, connection: NamespaceConnection, locked: Iterable[L], doubtful: Container[L] = ()
     ) -> asyncio.Task[None] | None:
-        """Start to renew the locks that end soon, and the doubtful ones; None if none is due, or others are renewed."""
+        """Start to renew the locks that end soon, and the doubtful ones.
+
+        Returns None if none is due or a renewal is running.
+        """
         if self._renewing is not None and not self._renewing.done():
             return None
         now = self._loop.time()
@@ -222,7 +225,7 @@ class LockKeeper(Generic[L]):
         return self._renewing
 
     def stop(self) -> None:
-        """Stop renewing; answers that are still to come are ignored."""
+        """Stop renewing; ignore answers that arrive later."""
         if self._renewing is not None:
             self._renewing.cancel()
             self._renewing = None

@@ -1,4 +1,4 @@
-"""The ``$management`` node of an entity for the lifetime of a connection, which its links may not outlast.
+"""The ``$management`` node of an entity, used throughout a connection even if its links are lost.
 
 request --links lost--> the next request opens other links; the old are detached after the requests that still use them
 """
@@ -26,10 +26,10 @@ class ManagementNode:
         self._requests: Counter[RequestNode] = Counter()
 
     async def ask(self, request: Callable[[RequestNode], Awaitable[T]]) -> T:
-        """Make a request over the current links, and return its answer; raises the errors of ``request``.
+        """Make a request over the current links and return its answer. Raises the errors of ``request``.
 
-        After a ConnectionLostError, or once one of the links has ended, the next request opens others. A node that
-        refuses one request serves the next.
+        After a ConnectionLostError, or once one of the links has ended, the next request opens new links. A node that
+        refuses one request can serve the next.
         """
         node = self._node
         if node is None:

@@ -33,7 +33,7 @@ from .errors import ConnectionLostError, LinkRefusedError
 from .link import LinkHost, Receiver, Sender
 
 CREDIT = 100
-RENEWED_WITHIN = 5.0  # seconds: what is left of a lock when its renewal begins is enough for more than one
+RENEWED_WITHIN = 5.0  # seconds: the rest of a lock at its first renewal is enough for several
 OK, NO_CONTENT = 200, 204
 CONDITIONS = {  # of statuses that come without a condition, or with a vague one
     401: UNAUTHORIZED_ACCESS,
@@ -124,7 +124,7 @@ class RequestNode:
         await asyncio.gather(*(link.close() for link in links))
 
     def abandon(self) -> None:
-        """Detach without waiting, after a node failed to answer; links that are being opened too."""
+        """Detach both links, even if they are still being attached, without waiting: the node failed to answer."""
         self._opening.cancel()
         for link in (self._receiver, self._sender):
             if link is not None:
@@ -192,7 +192,7 @@ class RequestNode:
 def decode_answer(payload: bytes) -> Message:
     """Decode the answer to a request. Raises DecodeError, IndexError.
 
-    The messages in the answer to a peek are found directly, not as values of values.
+    Messages in the answer to a peek are located directly; decoding them as nested values would be slower.
     """
     sections = split(payload)
     messages = _messages_of_peek(sections.body)
@@ -203,7 +203,7 @@ def decode_answer(payload: bytes) -> Message:
 
 
 def _messages_of_peek(body: bytes) -> list[bytes] | None:
-    """The messages in the answer to a peek; None if the body is anything else, or in a form that is unusual."""
+    """Return the encoded messages in the answer to a peek; None for any other body, or an unusual form."""
     if len(body) < _ANSWER.size:
         return None
     *form, size, items, key, kind, length, number = _ANSWER.unpack_from(body)
@@ -227,7 +227,7 @@ def _messages_of_peek(body: bytes) -> list[bytes] | None:
 async def peek(
     node: RequestNode, path: str, start: int, most: int, *, session_id: str | None = None
 ) -> list[bytes]:
-    """Up to ``most`` messages of ``path``, or of one of its sessions, from sequence number ``start`` on.
+    """Return up to ``most`` encoded messages of ``path``, or of one of its sessions, from sequence number ``start`` on.
 
     Includes locked, deferred and scheduled messages. Raises LinkRefusedError or ConnectionLostError.
     """
@@ -248,7 +248,7 @@ async def peek(
 
 
 def refusal_of(answer: Message) -> Condition | None:
-    """Why a node refused a request; None when it did not."""
+    """Return why a node refused a request; None when it accepted it."""
     status = answer.application_properties.get("statusCode")
     if status in (OK, NO_CONTENT):
         return None
@@ -262,6 +262,6 @@ def refusal_of(answer: Message) -> Condition | None:
 
 
 def value_of(answer: Message) -> dict[Any, Any]:
-    """The map in the body of an answer; empty for any other body."""
+    """Return the map in the body of an answer; empty for any other body."""
     value = answer.body.value if isinstance(answer.body, ValueBody) else None
     return value if isinstance(value, dict) else {}

@@ -27,12 +27,12 @@ TICKS_AT_EPOCH, TICKS_PER_SECOND = 621_355_968_000_000_000, 10_000_000  # of .NE
 
 
 def session_filter(session_id: str | None) -> AmqpMap:
-    """The filter of the source of a session receiver; None for the next available session."""
+    """Return the source filter of a session receiver; None for the next available session."""
     return {FILTER: session_id}
 
 
 def waiting_for(timeout: float) -> AmqpMap:
-    """The properties of an attach that waits ``timeout`` seconds for a session."""
+    """Return the properties of an attach that waits ``timeout`` seconds for a session."""
     return {WAIT: UInt(round(timeout * 1000))}
 
 
@@ -67,7 +67,7 @@ class SessionReceiver(Receiver):
             raise
 
     async def renew(self, node: RequestNode) -> float:
-        """Renew the lock; return :attr:`locked_until`.
+        """Renew the session lock; return :attr:`locked_until`.
 
         ``node`` is the ``$management`` node of the entity, on the same connection. Raises ConnectionLostError, and
         LinkRefusedError with the condition ``com.microsoft:session-lock-lost`` when the lock is lost.
@@ -80,7 +80,7 @@ class SessionReceiver(Receiver):
         return self.locked_until
 
     async def state(self, node: RequestNode) -> bytes | None:
-        """The state of the session; None if it has none. Raises as :meth:`renew`."""
+        """Return the state of the session; None if it has none. Raises as :meth:`renew`."""
         state = (await self._ask(node, "get-session-state")).get("session-state")
         return state if isinstance(state, bytes) else None
 

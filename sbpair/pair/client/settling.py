@@ -24,7 +24,7 @@ REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescrip
 
 
 class Settlements(Generic[T]):
-    """The settlements that are due, or sent and not confirmed; the owner gives an item of its own for each."""
+    """The settlements that are due, and those that are sent but not confirmed; each carries an item of the owner."""
 
     def __init__(self, answered: Callable[[T, DeliveryState | None], None]) -> None:
         """``answered`` is called with each item and the broker's answer."""
@@ -42,7 +42,7 @@ class Settlements(Generic[T]):
 
     @property
     def due(self) -> Collection[T]:
-        """The items of the settlements that are not sent."""
+        """The items of the settlements that are not sent yet."""
         return self._due.values()
 
     def add(self, delivery_id: int, item: T, state: DeliveryState = ACCEPTED) -> None:
@@ -54,7 +54,7 @@ class Settlements(Generic[T]):
             self._refusals[delivery_id] = state
 
     def flush(self, receiver: Receiver) -> None:
-        """Send what is due."""
+        """Send the settlements that are due."""
         if not self._due:
             return
         (due, self._due), (refusals, self._refusals) = (self._due, {}), (self._refusals, {})
@@ -80,7 +80,7 @@ class Settlements(Generic[T]):
         return sent_at is not None and self._loop.time() - sent_at > within
 
     def end(self) -> tuple[list[T], list[T]]:
-        """Forget all: the link has ended. Returns the items that were sent, and those that were not."""
+        """Forget all settlements, because the link has ended. Return the items of those sent, and of those not sent."""
         sent, self._sent = self._sent, {}
         due, self._due = self._due, {}
         self._refusals.clear()
@@ -93,6 +93,6 @@ class Settlements(Generic[T]):
 
 
 def release(receiver: Receiver, delivery_ids: Iterable[int]) -> None:
-    """Release deliveries without confirmation: if that fails, they are delivered again when their locks end."""
+    """Release deliveries without confirmation; if that fails, they are redelivered when their locks expire."""
     for first, last in runs(delivery_ids):
         receiver.give_back(first, last, RELEASED)

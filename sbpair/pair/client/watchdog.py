@@ -19,7 +19,7 @@ class Watchdog:
     """Watches the successive links of one entity; times are monotonic seconds."""
 
     def __init__(self, now: float, longest_idle: float = INTERVAL) -> None:
-        """``longest_idle``: the interval between two peeks doubles to that many seconds while nothing waits."""
+        """Create a watchdog. ``longest_idle``: the longest interval between peeks when no message waits, in seconds."""
         self._longest_idle = longest_idle
         self.heard_at = now
         """When the last message arrived; before the first one, when the watch began."""
@@ -36,21 +36,21 @@ class Watchdog:
         return max(self.heard_at, self._asked_at) + self._interval
 
     def is_due(self, now: float) -> bool:
-        """Whether to peek now; if so, the next peek is due after another interval."""
+        """Whether to peek now. If True, the next peek is due after another interval."""
         if self._suspected_at is not None or now < self.next_check():
             return False
         self._asked_at = now
         return True
 
     def peeked(self, now: float, *, waits: bool) -> None:
-        """Record the answer to a peek: whether any message waits."""
+        """Record the answer to a peek: whether any message is there."""
         if not waits:
             self._interval, self._suspected_at = min(self._interval * 2, self._longest_idle), None
         elif self.heard_at < self._asked_at:
             self._suspected_at = now
 
     def should_replace(self, now: float) -> bool:
-        """Whether to replace the link: messages wait, and none has arrived since."""
+        """Whether to replace the link: a peek found messages, and none arrived within PATIENCE seconds."""
         if self._suspected_at is None or now < self._suspected_at + PATIENCE:
             return False
         self._suspected_at = None
@@ -61,7 +61,7 @@ class Watchdog:
         return True
 
     def heard(self, now: float) -> float | None:
-        """Record an arriving message. Returns for how many seconds the previous link was silent, if it was replaced."""
+        """Record that a message arrived. Return how many seconds the previous link was silent, if it was replaced."""
         since, self._silent_since = self._silent_since, None
         self.heard_at, self._suspected_at, self._interval = now, None, INTERVAL
         has_just_begun = now <= self._attached_at + PATIENCE

@@ -34,9 +34,9 @@ async def open_websocket(
 ) -> AnyProtocol:
     """Open a WebSocket and run the protocol that ``make`` returns over it.
 
-    Without a proxy in its route, the environment's is used. Raises NamespaceUnusableError when the peer or the proxy
-    refuses the WebSocket, ssl.SSLCertVerificationError for its certificate, and ConnectionLostError or OSError when
-    it cannot be reached.
+    Without a proxy in the namespace's route, the proxy of the environment is used. Raises NamespaceUnusableError when
+    the peer or the proxy refuses the WebSocket, ssl.SSLCertVerificationError for its certificate, and
+    ConnectionLostError or OSError when it cannot be reached.
     """
     import aiohttp
 
@@ -119,7 +119,7 @@ def _cut(websocket: ClientWebSocketResponse) -> None:
 
 
 def url_of(namespace: NamespaceAccess) -> str:
-    """The WebSocket URL of a namespace: port 443 unless another was given."""
+    """Return the WebSocket URL of a namespace: port 443 unless another was given."""
     host = f"[{namespace.host}]" if ":" in namespace.host else namespace.host
     if not namespace.uses_tls:
         return f"ws://{host}:{namespace.port}{PATH}"
@@ -128,7 +128,7 @@ def url_of(namespace: NamespaceAccess) -> str:
 
 
 def environment_proxy(namespace: NamespaceAccess) -> str | None:
-    """The proxy in HTTPS_PROXY (HTTP_PROXY without TLS), unless NO_PROXY excludes the host."""
+    """Return the proxy in HTTPS_PROXY (HTTP_PROXY without TLS); None if there is none or NO_PROXY excludes the host."""
     if proxy_bypass(namespace.host):
         return None
     return getproxies().get("https" if namespace.uses_tls else "http")

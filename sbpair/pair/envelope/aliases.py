@@ -1,7 +1,7 @@
-"""Aliases: the application properties that hold what parking clears from a message.
+"""Aliases: application properties that hold the values which parking removes from a message.
 
-Time spans are integer milliseconds, the unit of AMQP's ``header.ttl``; instants are integer milliseconds since
-the epoch, as AMQP's timestamp. Both are written as ISO 8601. Imports the standard library only.
+Time spans are integer milliseconds, the unit of AMQP's ``header.ttl``; instants are integer milliseconds since the
+epoch, as AMQP's timestamp. Both are written as ISO 8601. Imports the standard library only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages of the SDK: their checks, copies that are isolated from later changes, and what identifies them."""
+"""Messages of the SDK: checks, isolated copies, and the values that identify a message."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def prepare(message: object) -> AmqpAnnotatedMessage:
     twin = snapshot(message)
     if checked_id(twin) is None:
         properties = twin.properties or AmqpMessageProperties()
-        # identifies duplicates, whichever attempt stored them
+        # identifies duplicates, from any attempt
         properties.message_id = str(uuid.uuid4())
         twin.properties = properties
     return twin
@@ -88,7 +88,7 @@ def _check_keys(session: object, annotations: Mapping[str | bytes, object]) -> N
 
 
 def message_id_of(message: Message) -> str:
-    """Return the message id as text, whatever its AMQP type; "None" without one."""
+    """Return the message id as text, for any AMQP type; "None" without one."""
     properties = raw(message).properties
     found = None if properties is None else properties.message_id
     return found if found.__class__ is str else _id_text(found)
@@ -106,7 +106,7 @@ def session_of(message: Message) -> str | None:
 
 
 def key_of(message: Message) -> str | None:
-    """Return what pins the message to one partition: its session id, else its partition key; None without one."""
+    """Return the value that pins the message to a partition: its session id, else its partition key, else None."""
     session = session_of(message)
     if session is not None:
         return session
@@ -121,7 +121,7 @@ def key_of(message: Message) -> str | None:
 
 @runtime_checkable
 class _Keyed(Protocol):
-    """What the SDK accepts as a mapping: any operand of ``**``."""
+    """A mapping as the SDK accepts it: any operand of ``**``."""
 
     def keys(self) -> Iterable[str]: ...
 
@@ -162,9 +162,9 @@ def snapshot(message: Message) -> AmqpAnnotatedMessage:
 
 
 def _message(inner: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
-    """Copy a message field by field, as every send does.
+    """Return a copy of a message, made field by field, as for every send.
 
-    Asking an object for its ``__dict__`` moves its fields into one, from which the SDK then reads them more slowly.
+    Access to an object's ``__dict__`` moves its fields into it, and the SDK then reads them more slowly.
     """
     made: AmqpAnnotatedMessage = _new(AmqpAnnotatedMessage)
     made._encoding, made._body_type = inner._encoding, inner._body_type
@@ -220,7 +220,7 @@ def _shallow(section: SectionT) -> SectionT:
 
 
 def _header(section: AmqpMessageHeader) -> AmqpMessageHeader | None:
-    """A copy of a header; None for one without values, which the SDK does not send but examines at some cost."""
+    """Return a copy of a header; None for a header without values: the SDK would not send it, yet spend time on it."""
     values = list(section.__dict__.values())
     return None if values.count(None) == len(values) else _shallow(section)
 

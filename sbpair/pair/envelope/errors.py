@@ -36,7 +36,7 @@ class ReservedPropertyError(PairingError):
 
 
 def _parts(error: BaseException) -> _Parts:
-    """Return the parts of any error that pickle across processes."""
+    """Return the parts of any error that can be pickled."""
     kept: dict[str, object] = {
         name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)
     }
@@ -46,7 +46,7 @@ def _parts(error: BaseException) -> _Parts:
 def _rebuild(
     kind: type[BaseException], args: tuple[object, ...], state: Mapping[str, object]
 ) -> BaseException:
-    """Rebuild a pickled error without its ``__init__``, which would compose another text."""
+    """Rebuild a pickled error without its ``__init__``, which would compose a different text."""
     error = kind.__new__(kind, *args)
     vars(error).update(dict.fromkeys(_OF_THIS_PROCESS), **state)
     causes = state.get("causes")

@@ -39,7 +39,7 @@ class ParkedMessage:
     sequence_number: int | None
     message_id: str | None
     path: str | None
-    """Its destination; of one that could not be transferred, that of its annotation."""
+    """Its destination; from the annotation if the message could not be transferred."""
 
     aliases: dict[str, str]
     """The aliases other than the path, as text; ISO 8601 for spans and instants."""
@@ -81,7 +81,7 @@ def read_parked(payload: bytes) -> ParkedMessage:
 
 
 def _or(read: Callable[[], T], fallback: T, troubles: list[str]) -> T:
-    """Return the result of ``read``; if it fails, ``fallback``, and the problem goes to ``troubles``."""
+    """Return the result of ``read``; if it fails, add the problem to ``troubles`` and return ``fallback``."""
     try:
         return read()
     except (DecodeError, IndexError) as error:

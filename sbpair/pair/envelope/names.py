@@ -3,13 +3,24 @@
     backlog queue i of primary "contoso":           contoso/x-servicebus-transfer/i
     ordered backlog queue i of primary "contoso":   contoso/x-servicebus-transfer/ordered/i
 
+An inventory compares those that exist with those that a pairing uses:
+
+    wanted: contoso, 3         queues on the secondary             result
+                               contoso/x-servicebus-transfer/0     present
+                               contoso/x-servicebus-transfer/2     present; 1 is missing
+                               contoso/x-servicebus-transfer/7     extra: left alone, and never drained
+                               fabrikam/x-servicebus-transfer/0    of another pairing
+                               orders                              not a backlog queue
+
 Imports the standard library only.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 TRANSFER_SEGMENT = "x-servicebus-transfer"
@@ -105,11 +116,11 @@ _ASCII_FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def path_key(path: str) -> str:
-    """The key that identifies an entity: Service Bus compares paths without regard to the case of ASCII letters.
+    """Return the key that identifies an entity: the path with ASCII letters in lower case, as Service Bus compares.
 
-    Other letters are not folded: a path with a long s would otherwise share the state of another entity.
+    Other letters are unchanged: otherwise a path with a long s would share the state of another entity.
     """
-    return _remembered_key(path) if len(path) <= MAX_PATH_LENGTH else _key(path)
+    return _remembered_key(path) if len(path) <= MAX_PATH else _key(path)
 
 
 def _key(path: str) -> str:
@@ -119,7 +130,6 @@ def _key(path: str) -> str:
 _remembered_key = lru_cache(maxsize=4096)(_key)  # of paths that an entity can have: senders choose them
 
 
-MAX_PATH_LENGTH = 260  # the service's limit on an entity path
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\?#%@:*<>|\"]")
 _SUBSCRIPTIONS = "subscriptions"
 
@@ -137,7 +147,7 @@ def _is_backlog(path: str) -> bool:
     return TRANSFER_SEGMENT in path.lower().split("/")
 
 
-_TOO_LONG = f"it is longer than {MAX_PATH_LENGTH} characters"
+_TOO_LONG = f"it is longer than {MAX_PATH} characters"
 _RULES: tuple[tuple[Callable[[str], object], str], ...] = (
     (lambda path: not path, "it is empty"),
     (lambda path: "://" in path, "it is an absolute address"),
@@ -149,14 +159,56 @@ _RULES: tuple[tuple[Callable[[str], object], str], ...] = (
 
 
 def path_refusal(path: str) -> str | None:
-    """Why the syphon must not send to ``path``, or None when it may.
+    """Return why the syphon must not send to ``path``, or None when it may.
 
-    Anyone who may send to a backlog queue chooses this path, and the syphon may send to every entity of the
-    primary: an unchecked path would let them deliver anywhere.
+    Anyone with the right to send to a backlog queue chooses this path, and the syphon may send to every entity of the
+    primary: without this check, they could deliver anywhere.
     """
-    return _remembered_refusal(path) if len(path) <= MAX_PATH_LENGTH else _TOO_LONG
+    return _remembered_refusal(path) if len(path) <= MAX_PATH else _TOO_LONG
 
 
 @lru_cache(maxsize=4096)  # many messages, few paths
 def _remembered_refusal(path: str) -> str | None:
     return next((why for breaks, why in _RULES if breaks(path)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The backlog queues found on the secondary."""
+
+    present: tuple[str, ...]
+    """Wanted and existing, by index."""
+
+    missing: tuple[str, ...]
+    """Wanted, but not existing."""
+
+    extra: tuple[str, ...]
+    """Existing, with an index beyond the count that senders and syphon use."""
+
+    others: dict[str, int]
+    """Number of backlog queues by other primary."""
+
+
+def take_inventory(
+    queues: Iterable[str], namespace: str, count: int, *, is_ordered: bool = False
+) -> Inventory:
+    """Classify ``queues`` for a pairing with ``count`` backlog queues; with ``is_ordered``, of ordered ones."""
+    is_one = is_ordered_backlog if is_ordered else is_backlog_queue
+    name_of = ordered_backlog_name if is_ordered else backlog_queue_name
+    backlogs = {path_key(name): name for name in queues if is_one(name)}
+    wanted = [name_of(namespace, index) for index in range(count)]
+    keys = {path_key(name) for name in wanted}
+    prefix = path_key(name_of(namespace, 0)).rpartition("/")[0] + "/"
+    extra = [name for key, name in backlogs.items() if key.startswith(prefix) and key not in keys]
+    others = Counter(key.partition("/")[0] for key in backlogs if not key.startswith(prefix))
+    return Inventory(
+        present=tuple(name for name in wanted if path_key(name) in backlogs),
+        missing=tuple(name for name in wanted if path_key(name) not in backlogs),
+        extra=tuple(sorted(extra, key=lambda name: (index_of(name), name))),
+        others=dict(sorted(others.items())),
+    )
+
+
+def index_of(backlog: str) -> int:
+    """Return the index at the end of a backlog queue's name."""
+    return int(backlog.rpartition("/")[2])

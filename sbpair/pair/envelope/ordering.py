@@ -18,7 +18,7 @@ _STAMP = re.compile(r"([0-9a-f]{1,32})/([0-9]{1,18})/([0-9]{1,18})")
 
 
 class SessionPlace(NamedTuple):
-    """Where one session is parked: the number of its ordered backlog queue, and its session id there."""
+    """The place of a parked session: the number of its ordered backlog queue, and its session id there."""
 
     queue: int
     parked_id: str
@@ -27,8 +27,8 @@ class SessionPlace(NamedTuple):
 class OrderStamp(NamedTuple):
     """The position of a parked message among those of its client.
 
-    ``client`` is a random hexadecimal name, ``epoch`` the milliseconds since 1970 at which it began to count, and
-    ``ordinal`` grows with every message that this client parks.
+    ``client`` is a random hexadecimal name, ``epoch`` the time at which its count began, in milliseconds since 1970,
+    and ``ordinal`` grows with every message that this client parks.
     """
 
     client: str
@@ -55,9 +55,9 @@ class Numbering:
 
 @lru_cache(maxsize=16_384)
 def place_of(path: str, session: str, queues: int) -> SessionPlace:
-    """The place of a session among ``queues`` ordered backlog queues.
+    """Return the place of a session among ``queues`` ordered backlog queues.
 
-    Its parked id is 32 hexadecimal characters, whatever the length of path and session id.
+    Its parked id always has 32 hexadecimal characters.
     """
     digest = blake2b(f"{path_key(path)}\0{session}".encode(), digest_size=16)
     return SessionPlace(int.from_bytes(digest.digest(), "big") % queues, digest.hexdigest())

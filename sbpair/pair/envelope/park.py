@@ -43,10 +43,10 @@ MAX_KEY = 128  # characters of a session id or partition key, the service's limi
 
 
 def deadline_of(message: Message, first_attempt: int) -> int | None:
-    """When a message first tried at ``first_attempt`` expires; None when it does not expire.
+    """Return when a message first tried at ``first_attempt`` expires; None when it does not expire.
 
-    Both in milliseconds since the epoch. The time to live of a scheduled message starts at its scheduled
-    time. Raises ValueError when a time property is not a time.
+    Both are in milliseconds since the epoch. The time to live of a scheduled message starts at its scheduled time.
+    Raises ValueError when a time property is not a time.
     """
     inner = raw(message)
     span = _span(inner)
@@ -131,10 +131,10 @@ def park(
 
 
 def _take_time_to_live(header: AmqpMessageHeader, aliases: dict[str, object]) -> None:
-    if header.time_to_live:  # to the SDK zero means none
+    if header.time_to_live:  # the SDK takes zero for no time to live
         span = _milliseconds(header.time_to_live)
-        if span > FOREVER:
-            raise ValueError(f"a time to live must be at most {FOREVER} ms, not {span}")
+        if span > MAX_HEADER_TTL:
+            raise ValueError(f"a time to live must be at most {MAX_HEADER_TTL} ms, not {span}")
         aliases[names.TIME_TO_LIVE] = format_duration(span)
     header.time_to_live = None
 

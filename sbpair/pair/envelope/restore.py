@@ -14,7 +14,7 @@ clock: the current time is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from sbpair.pair.amqp.decoding import decode
 from sbpair.pair.amqp.encoding import encode
 from sbpair.pair.amqp.errors import DecodeError
-from sbpair.pair.amqp.message import PLACES
+from sbpair.pair.amqp.message import PLACES, DataBody, Message, Properties, decode_properties
 from sbpair.pair.amqp.sections import (
     NULL,
     Section,
@@ -87,8 +87,8 @@ class Forward(NamedTuple):
     """Send ``payload`` to ``path`` on the primary, before the lock on the parked message expires.
 
     ``locked_until`` is in milliseconds since the epoch; None when the backlog's broker did not set it. With
-    ``has_deadline`` the time to live in ``payload`` is what remained when it was restored. ``order`` is the stamp of a
-    message of an ordered session.
+    ``has_deadline``, the time to live in ``payload`` is the time that remained when it was restored. ``order`` is the
+    stamp of a message of an ordered session.
     """
 
     path: str
@@ -115,11 +115,15 @@ class Poison:
     description: str
 
 
+BATCH = 0x80013700
+"""The message format of several messages in one transfer."""
+BATCH_OVERHEAD, MEMBER_OVERHEAD = 1024, 8
+"""Bytes in a batch beside its messages, at most: in all, and for each of them."""
 UNKNOWN_VERSION = "(an unknown x-sbpair-version)"
 """Stands for the path of a message parked in a newer format: no entity has it, so the message waits."""
 _SHAPES = Shapes()
 MAX_REMEMBERED = 1024
-"""Bytes: senders choose what is remembered of their messages, and how long it is."""
+"""Bytes, because senders choose the length of the values that are remembered."""
 UNREADABLE, MISSING_PATH, INVALID_PATH = "UnreadableMessage", "MissingPath", "InvalidPath"
 PATH_NOT_ALLOWED, INVALID_ALIAS, EXPIRED = "PathNotAllowed", "InvalidAlias", "TTLExpiredException"
 
@@ -224,7 +228,7 @@ def _refusal(path: str, is_allowed: Callable[[str], bool]) -> Poison | None:
 
 
 def locked_until_of(payload: bytes) -> int | None:
-    """When the lock on a message expires: milliseconds by its broker's clock, or None if not set."""
+    """Return when the lock on a message expires: milliseconds by its broker's clock, or None if not set."""
     try:
         found = part_entries(split(payload).message_annotations, frozenset({LOCKED_UNTIL_ANNOTATION})).found
         raw = found.get(LOCKED_UNTIL_ANNOTATION)
@@ -235,7 +239,7 @@ def locked_until_of(payload: bytes) -> int | None:
 
 
 def printable(path: str) -> str:
-    """``path`` for a log line or a dead-letter description: quoted, escaped, at most 300 characters."""
+    """Return ``path`` for a log line or a dead-letter description: quoted, escaped, at most 300 characters."""
     return repr(path if len(path) <= 300 else path[:300] + "...")
 
 
@@ -287,7 +291,7 @@ def _left(parked: _Parked, deadline: int, now: int) -> int:
 
 
 def _header(section: bytes, time_to_live: int | None, *, keeps_ttl: bool) -> bytes:
-    """The sender's fields of the header; delivery counts of the backlog are left out.
+    """Return a header with the sender's fields, without the delivery counts of the backlog.
 
     sbpair moves the time to live into an alias; other senders that park may leave it in the header.
     """
@@ -349,7 +353,7 @@ def _header_suffices(fields: list[bytes], time_to_live: int) -> bool:
 
 
 def _restore_lifetime(fields: list[bytes], time_to_live: int, now: int) -> None:
-    """Set absolute-expiry-time from creation-time, as senders do; set both when the header cannot hold the span."""
+    """Set absolute-expiry-time from creation-time, as senders do; set both when the header cannot hold the value."""
     if _header_suffices(fields, time_to_live):
         return
     created = decode(fields[CREATION_TIME])[0]
@@ -358,12 +362,22 @@ def _restore_lifetime(fields: list[bytes], time_to_live: int, now: int) -> None:
     fields[ABSOLUTE_EXPIRY_TIME] = encode(Timestamp(min(start + time_to_live, LAST_INSTANT_MS)))
 
 
+def batched(payloads: Sequence[bytes]) -> bytes:
+    """Return one message of format BATCH that contains these messages of one session: all of them are stored, or none.
+
+    Like the SDK's batch, it has the message id and session id of the first message.
+    """
+    first = decode_properties(split(payloads[0]).properties)
+    envelope = Properties(message_id=first.message_id, group_id=first.group_id)
+    return Message(properties=envelope, body=DataBody(tuple(payloads))).encode()
+
+
 def redriven(payload: bytes) -> bytes:
     """Return the message to send to the backlog in place of this dead letter.
 
-    Leaves out what the stay in the backlog added: the delivery count, the broker's annotations and the two
-    dead-letter properties. The aliases and the application's bytes are unchanged. Raises DecodeError or
-    IndexError when the message is malformed.
+    Leaves out what the backlog's broker added: the delivery count, its annotations and the two dead-letter properties.
+    The aliases and the application's bytes are unchanged. Raises DecodeError or IndexError when the message is
+    malformed.
     """
     sections = split(payload)
     fields = split_fields(sections.header)[: TTL + 1] if sections.header else []

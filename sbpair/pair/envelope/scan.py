@@ -39,7 +39,7 @@ class SectionLayout(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """About how many bytes of memory it takes."""
+        """The approximate size of the layout in memory, in bytes."""
         return FIELD_WEIGHT * len(self.bytes_there) + self.constant.size
 
     def fits(self, section: bytes) -> bool:
@@ -79,11 +79,11 @@ class Layouts:
         return self._layouts.get(kind)
 
     def wants(self, kind: tuple[int, object]) -> bool:
-        """Whether layouts of this kind are still cached: it has not differed too often."""
+        """Whether to cache a layout of this kind: not once layouts of the kind have differed too often."""
         return self._lessons.get(kind, 0) < MAX_LESSONS
 
     def learn(self, kind: tuple[int, object], layout: SectionLayout) -> None:
-        """Cache the layout of a walked section; forget all others first where they would be too many bytes."""
+        """Cache the layout of a walked section; first forget all others if they would take too much memory."""
         if len(self._layouts) >= MAX_LAYOUTS or self._bytes + layout.weight > MAX_BYTES:
             self._layouts.clear()
             self._lessons.clear()

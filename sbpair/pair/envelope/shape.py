@@ -2,13 +2,12 @@
 
     parked    header | annotations | properties | application properties | one body
     constant    all     all but the contents of the values        `--------- any
-    forward   header' + annotations' | the same |  head' | what is kept | the same
+    forward   header' + annotations' | the same |  head' | kept entries | the same
 
-Messages of one sender usually have the same keys, types and sizes before the body, and these determine every
-position. For a message that was restored at length, its shape holds the constant bytes and the positions of the
-aliases and of the kept properties. For each combination of alias values it holds the beginning of the forwarded
-message. A message whose properties change, that has a deadline, or that keeps annotations of its own is restored
-at length every time.
+Messages of one sender usually have the same keys, types and sizes before the body, and these determine every position.
+For a message that was restored at length, its shape holds the constant bytes and the positions of the aliases and of
+the kept properties. For each combination of alias values it holds the beginning of the forwarded message. A message
+whose properties change, that has a deadline, or that keeps annotations of its own is restored at length every time.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from sbpair.pair.amqp.sections import Section, Sections, locate
 
 from .scan import FIELD_WEIGHT, MAX_BYTES, SectionLayout
 
+VIEWED_FROM = 16_384  # bytes of a message from which a view is cheaper than copies of its parts
 MAX_SHAPES = 512
 MAX_LESSONS = 32  # shapes learned of one length; further ones are restored at length
 MAX_PLANS = 256  # combinations of aliases of one shape
@@ -57,7 +57,7 @@ class Shape:
     constant: struct.Struct
     bytes_there: tuple[bytes, ...]
     aliases: Callable[[bytes], object]
-    rest: Callable[[bytes], tuple[bytes, bytes, bytes]]  # properties, what is kept, body
+    rest: Callable[[bytes | memoryview], tuple[bytes, bytes, bytes]]  # properties, kept entries, body
     kept_head: bytes
     lock_at: int | None
     plans: dict[object, Plan] = field(default_factory=dict)
@@ -68,7 +68,8 @@ class Shape:
 
     def forward(self, payload: bytes, plan: Plan) -> bytes:
         """Return the message to forward."""
-        properties, kept, body = self.rest(payload)
+        whole = payload if len(payload) < VIEWED_FROM else memoryview(payload)
+        properties, kept, body = self.rest(whole)
         return b"".join((plan.beginning, properties, self.kept_head, kept, body))
 
     def locked_until(self, payload: bytes) -> int | None:
@@ -99,7 +100,7 @@ class Shapes:
             shape.plans[shape.aliases(payload)] = plan
 
     def _keep(self, size: int) -> None:
-        """Count ``size`` more bytes; forget everything first where that would be too much."""
+        """Add ``size`` to the bytes in use; first forget everything if they would be too many."""
         if self._bytes + size > MAX_BYTES:
             self._shapes.clear()
             self._lessons.clear()

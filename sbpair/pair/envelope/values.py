@@ -86,7 +86,7 @@ def read_instant(name: str, value: object) -> int:
 
 
 def read_schedule(name: str, value: object) -> int | None:
-    """Read an enqueue time: milliseconds since the epoch, or None before 1970, which includes .NET's unset."""
+    """Read an enqueue time: milliseconds since the epoch; None for a time before 1970, such as .NET's default value."""
     instant = _instant(name, value)
     return None if -YEAR_1_MS <= instant < 0 else _in_range(name, value, instant)
 

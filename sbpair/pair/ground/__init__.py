@@ -1,1 +1,1 @@
-"""What several rooms use and none owns. Stands on the standard library alone."""
+"""Utilities shared by several packages; they import only the standard library."""

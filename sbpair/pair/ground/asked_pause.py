@@ -1,7 +1,7 @@
-"""The pause that a busy service asks for: it says so in its text only.
+"""The pause that a busy service requests in the text of its error.
 
-Whoever answers in the name of a service can write any number there: 0 would make a client ask without end, a million
-would silence it for days. A pause is therefore at least LEAST and at most MOST seconds, wherever it comes from.
+A peer can write any number into that text: 0 would make a client retry without end, a million would silence it for
+days. Therefore a pause is always between LEAST and MOST seconds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _PAUSE = re.compile(r"\bwait (\d+) seconds", re.IGNORECASE)
 
 
 def asked_pause(text: str) -> float | None:
-    """Return the seconds to wait that ``text`` names, within bounds; None if it names none."""
+    """Return the seconds to wait that ``text`` asks for, within bounds; None if it asks for none."""
     found = _PAUSE.search(text)
     return None if found is None else bounded(float(found[1][:10]))
 
 
 def bounded(seconds: float) -> float:
-    """Return ``seconds``, at least LEAST and at most MOST; a longer pause is logged, once in a process."""
+    """Return ``seconds`` limited to LEAST and MOST. A longer pause is logged, once in a process."""
     if seconds > MOST:
         _tell_longer()
     return min(MOST, max(LEAST, seconds))
@@ -32,5 +32,5 @@ def bounded(seconds: float) -> float:
 
 @cache
 def _tell_longer() -> None:
-    """Log, once, that a service asks for longer pauses than are kept."""
+    """Log, once, that a service asks for pauses longer than MOST."""
     logger.warning("a busy service asks to wait for longer than %g s: it is asked again after that", MOST)

@@ -1,11 +1,13 @@
-"""A blocking call in a thread of its own, which keeps neither the event loop nor the process alive."""
+"""A blocking call in its own daemon thread, which keeps neither the event loop nor the process alive."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
+
+if TYPE_CHECKING:
+    import asyncio
 
 Result = TypeVar("Result")
 
@@ -15,11 +17,13 @@ class NoThreadError(RuntimeError):
 
 
 async def in_daemon_thread(call: Callable[[], Result], name: str) -> Result:
-    """The result of ``call``; a caller that is cancelled leaves it behind.
+    """Return the result of ``call``, run in a new thread; if the caller is cancelled, the thread runs on.
 
-    Raises what ``call`` raises (RuntimeError for StopIteration, as a generator does), and NoThreadError when the system
-    cannot create a thread.
+    Raises the exception of ``call`` (RuntimeError for StopIteration, as a generator does), and NoThreadError when the
+    system cannot create a thread.
     """
+    import asyncio  # late: a blocking client does without
+
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 

@@ -1,41 +1,40 @@
-"""Events on their way to the log and to callbacks, of a syphon and of a processor.
+"""The events of a syphon or a processor, passed to the log and to callbacks.
 
-In the log each event is its name and a sentence, at a level of one policy: ERROR needs a person, WARNING is trouble
-that begins, passes by itself or ends, INFO the normal course, DEBUG one line for each message or batch. What each retry
-repeats is logged at its level once, again when it changes, and otherwise at growing intervals; in between it is DEBUG.
+In the log, an event is its name and a sentence. Its level follows one policy: ERROR needs a person; WARNING is trouble
+that begins, passes by itself or ends; INFO is the normal course; DEBUG is one line for each message or batch. An event
+that every retry repeats is logged at its level once, again when it changes, and otherwise at growing intervals; in
+between it is DEBUG. A change of times and ids in a text does not count as a change.
 
 An error of a callback is logged, and affects neither the other callbacks nor the caller. The events of a client have
-a dispatcher of their own (``pairing/dispatcher.py``): many threads emit them, and the first callback gets earlier ones.
+their own dispatcher (``pairing/dispatcher.py``): many threads emit them, and the first callback also gets earlier
+events.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from asyncio import CancelledError
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-FIRST_INTERVAL = 60.0  # seconds until what is repeated is logged again; doubles
+FIRST_INTERVAL = 60.0  # seconds until a repeated event is logged again; doubles
 FORGOTTEN = 600.0  # seconds without a repetition after which it is news
 MAX_SUBJECTS = 1000  # senders choose the paths
-
-_FLEETING = frozenset({"at", "retry_in", "until"})
-_TRACKED = re.compile(r"\b(?:Reference|TrackingId|Timestamp):")
 
 EventT = TypeVar("EventT", bound="DataclassInstance")
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """The level of an event, and its sentence with fields in braces; ``again`` stands for when it is retried.
+class LogLine(NamedTuple):
+    """The level of an event, and its sentence with fields in braces; ``again`` is the time of the next attempt.
 
-    ``repeats`` names the field that says what the event is about, where each retry emits another.
+    ``repeats``, for an event that each retry emits again, names the fields, separated by spaces, that make two events
+    equal.
     """
 
     level: int
@@ -56,28 +55,26 @@ class LogLine:
 
 @dataclass(slots=True)
 class _Repeated:
-    """What was logged of one subject, and when it is logged again."""
+    """The last log line of one subject, and when it is logged again."""
 
-    words: dict[str, Any]
     seen_at: float
     due: float
     interval: float = FIRST_INTERVAL
 
 
 class Repeats:
-    """Which events only repeat what was logged, of the MAX_SUBJECTS subjects last seen."""
+    """Detects events that repeat a logged one, for the last MAX_SUBJECTS subjects."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, object], _Repeated] = OrderedDict()
+        self._known: OrderedDict[tuple[object, ...], _Repeated] = OrderedDict()
 
-    def is_news(self, kind: str, subject: object, words: Mapping[str, Any]) -> bool:
-        """Whether an event with these fields, ``at`` among them, is to be logged at its level."""
-        now = words["at"]
-        said = {name: _lasting(word) for name, word in words.items() if name not in _FLEETING}
-        known = self._known.pop((kind, subject), None)
-        if known is None or known.words != said or not 0 <= now - known.seen_at < FORGOTTEN:
-            known = _Repeated(said, now, now)
-        self._known[kind, subject] = known
+    def is_news(self, kind: str, subject: Iterable[object], now: float) -> bool:
+        """Whether to log at its level an event about these fields, at the time ``now``."""
+        key = (kind, *(_lasting(each) for each in subject))
+        known = self._known.pop(key, None)
+        if known is None or not 0 <= now - known.seen_at < FORGOTTEN:
+            known = _Repeated(now, now)
+        self._known[key] = known
         if len(self._known) > MAX_SUBJECTS:
             self._known.popitem(last=False)
         known.seen_at = now
@@ -86,10 +83,29 @@ class Repeats:
         known.due, known.interval = now + known.interval, 2 * known.interval
         return True
 
+    def level_of(self, line: LogLine, name: str, words: Mapping[str, Any]) -> int:
+        """Return the level of an event with these fields, which include ``at``: DEBUG for a repetition."""
+        if line.repeats and not self.is_news(name, map(words.get, line.repeats.split()), words["at"]):
+            return logging.DEBUG
+        return line.level
+
 
 def _lasting(word: object) -> object:
-    """A field without what the service makes anew for each answer."""
-    return _TRACKED.split(word, maxsplit=1)[0] if isinstance(word, str) else word
+    """Return a field without parts that differ in each answer, such as times and ids."""
+    return _made_anew().sub("…", word) if isinstance(word, str) else word
+
+
+@cache
+def _made_anew() -> re.Pattern[str]:
+    return re.compile(
+        r"\b(?:Reference|TrackingId|Timestamp):.*"  # the service's trackers of an answer, up to the end
+        r"|\d{1,4}[-/]\d{1,2}[-/]\d{1,4}(?:[T ]\d{1,2}:\d{2}[\d:.,]*(?: ?[AP]M)?)?(?:Z|[+-]\d\d:?\d\d)?"  # a date
+        r"|\b\d{1,2}:\d{2}:\d{2}[\d.]*"  # a time
+        r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\w*"  # an id
+        r"|\b(?=[a-fA-F]*\d)[0-9a-fA-F]{12,}\b"  # another, or an instant in milliseconds
+        r"|\b\d+(?:\.\d+)? ?(?:ms|s|seconds|minutes)\b",  # a span
+        re.DOTALL,
+    )
 
 
 def _again(seconds: float) -> str:
@@ -100,7 +116,7 @@ class Emitter(Generic[EventT]):
     """The log and the callbacks of one source of events. Callbacks may be subscribed in any thread."""
 
     def __init__(self, logger: logging.Logger, lines: Mapping[type[EventT], LogLine]) -> None:
-        """``lines`` of the log by class of event."""
+        """Create an emitter; ``lines`` maps each event class to its log line."""
         self._logger = logger
         self._lines = lines
         self._repeats = Repeats()
@@ -116,9 +132,8 @@ class Emitter(Generic[EventT]):
         line = self._lines[type(event)]
         if self._logger.isEnabledFor(line.level):
             name, words = type(event).__name__, fields_of(event)
-            is_news = not line.repeats or self._repeats.is_news(name, words[line.repeats], words)
+            level = self._repeats.level_of(line, name, words)
             words.pop("at", None)  # the record has a time of its own
-            level = line.level if is_news else logging.DEBUG
             self._logger.log(level, "%s", line.text(event), extra={"event": name, "fields": words})
         call_all(self._callbacks, event, self._logger)
 
@@ -128,8 +143,14 @@ def call_all(callbacks: Iterable[Callable[[EventT], object]], event: EventT, log
     for callback in list(callbacks):
         try:
             callback(event)
-        except (Exception, CancelledError):  # a failing callback must not stop the emitter
+        except _failures():  # a failing callback must not stop the emitter
             logger.exception("a callback failed on %s", type(event).__name__)
+
+
+def _failures() -> tuple[type[BaseException], ...]:
+    from asyncio import CancelledError  # late: a blocking client does without, and few callbacks fail
+
+    return Exception, CancelledError
 
 
 def fields_of(event: DataclassInstance) -> dict[str, Any]:

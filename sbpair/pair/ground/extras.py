@@ -1,4 +1,4 @@
-"""The extras of the package: what each is for, and what to say when one is not installed."""
+"""The extras of the package: the purpose of each, and the error text when one is not installed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 PACKAGES: dict[str, tuple[str, ...]] = {
     "cli": ("click", "httpx", "rich"),
-    "broker": ("cryptography", "defusedxml"),
+    "broker": ("cryptography", "defusedxml", "jsonc"),
     "observe": ("prometheus_client",),
     "identity": ("azure.identity",),
     "audit": ("pyarrow", "matplotlib"),
@@ -17,11 +17,11 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 
 
 class ExtraMissingError(ImportError):
-    """A package of an extra is not installed; the message says which line installs it."""
+    """A package of an extra is not installed; the message contains the command that installs it."""
 
 
 def require(extra: str, what: str) -> None:
-    """Check that ``extra`` is installed, which ``what`` needs. Raises ExtraMissingError."""
+    """Check that ``extra``, which ``what`` needs, is installed. Raises ExtraMissingError."""
     missing = next((package for package in PACKAGES[extra] if not _is_there(package)), None)
     if missing is not None:
         text = f"{what} needs {missing}, which is not installed: {install_line(extra)}"
@@ -29,7 +29,7 @@ def require(extra: str, what: str) -> None:
 
 
 def install_line(*extras: str) -> str:
-    """The command that adds ``extras`` to this installation, from the folder, file or repository that it came from."""
+    """Return the command that adds ``extras`` to this installation, from the source it was installed from."""
     import json
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.request import url2pathname
@@ -50,7 +50,7 @@ def install_line(*extras: str) -> str:
 
 
 def installed_extras() -> list[str]:
-    """The extras that are installed."""
+    """Return the names of the installed extras."""
     return [extra for extra, packages in PACKAGES.items() if all(map(_is_there, packages))]
 
 

@@ -29,7 +29,7 @@ def reopen_after_fork(thing: Forkable) -> None:
 
 
 def leave_to_the_parent(thing: object) -> None:
-    """In a forked child: keep ``thing``, whose sockets and loops are the parent's, from being collected."""
+    """In a forked child: keep ``thing`` from being garbage-collected, because the parent owns its sockets and loops."""
     _left_to_the_parent.append(thing)
 
 

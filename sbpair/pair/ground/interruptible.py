@@ -1,12 +1,12 @@
-"""What threads share, such that the exception of a signal at any point leaves nothing taken.
+"""Locks and flags that an exception from a signal handler cannot leave held.
 
-CPython runs the handler of a signal, which may raise, between two instructions of the main thread: after a call, too,
-before its result has a name. So
+CPython runs a signal handler, which may raise, between any two instructions of the main thread: even after a call has
+returned and before its result is assigned. Therefore
 
-* what is taken moves from one container to another in one instruction (:func:`moving`), and who takes it makes the
-  container first, and leaves with it in any case;
-* no lock is the context of a ``threading.Condition`` or inside an ``Event``: their methods are Python, and an exception
-  in them leaves the lock taken for ever. ``with`` of a plain lock is safe.
+* items move from one container to another in one instruction (:func:`moving`); the thread that takes
+  them creates the target container first, and puts back in any case what is left in it;
+* no lock is used through a ``threading.Condition`` or an ``Event``: their methods are written in
+  Python, and an exception inside them leaves the lock held forever. ``with`` on a plain lock is safe.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ T = TypeVar("T")
 
 
 def moving(pop: Callable[[], T], count: int = 1) -> Iterator[T]:
-    """``count`` items that leave their container as they are read: ``to.extend(moving(come_from.pop))``.
+    """Yield ``count`` items as they are popped from their container: ``to.extend(moving(come_from.pop))``.
 
-    With a ``pop`` and an ``extend`` of C this is one instruction: no signal and no thread comes between. Raises what
-    ``pop`` raises of an empty container; what was moved before has moved. No item may be None.
+    If ``pop`` and ``extend`` are implemented in C, this is one instruction: no signal and no other thread can come
+    between. When the container is empty, raises what ``pop`` raises; items moved before that stay moved. No item may be
+    None.
     """
     return islice(iter(pop, None), count)
 
@@ -39,7 +40,7 @@ class Waiter:
         self._lock.acquire()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the next wake-up, at most so many seconds; return whether it came."""
+        """Wait for a wake-up, at most this many seconds; return whether there was one."""
         return self._lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
 
     def wake(self) -> None:
@@ -51,42 +52,42 @@ class Waiter:
 
 
 class Waiters(dict[Waiter, None]):
-    """The threads that wait for one change, the longest first.
+    """The threads that wait for the same change, ordered by waiting time, longest first.
 
-    A thread adds its waiter before it looks whether there is a need to wait, and pops it in any case.
+    A thread adds its waiter before it checks whether it must wait, and removes it in any case.
     """
 
     __slots__ = ()
 
     def wake_first(self) -> None:
-        """Wake the one that has waited longest."""
+        """Wake the waiter that has waited the longest."""
         for waiter in list(self)[:1]:
             waiter.wake()
 
     def wake_all(self) -> None:
-        """Wake all."""
+        """Wake all waiters."""
         for waiter in list(self):
             waiter.wake()
 
 
 class Flag(threading.Event):
-    """A ``threading.Event`` that is set once, without the lock of one."""
+    """A ``threading.Event`` that is set once and never cleared, without the lock inside it."""
 
     def __init__(self) -> None:
         self._is_set = False
         self._waiters = Waiters()
 
     def is_set(self) -> bool:
-        """Whether it is set."""
+        """Whether the flag is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Set it, and wake who waits."""
+        """Set the flag, and wake the waiting threads."""
         self._is_set = True
         self._waiters.wake_all()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most so many seconds; return whether it is."""
+        """Wait until the flag is set, at most ``timeout`` seconds; return whether it is set."""
         waiter, seconds = Waiter(), math.inf if timeout is None else timeout
         try:
             self._waiters[waiter] = None

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, whose owner waits until it serves."""
+"""An event loop in its own thread, whose owner waits until it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of an error that several callers raise."""
+"""Copies of an error that is raised in several callers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 
 def own_copy(error: ErrorT) -> ErrorT:
-    """A copy of an error that several calls raise, so that each raises its own object.
+    """Return a copy of an error that several calls raise, so that each raises its own object.
 
     Returns ``error`` itself if it cannot be copied.
     """

@@ -1,4 +1,4 @@
-"""Checks of the values of options. An error names the option, what it takes, and what it was given.
+"""Checks of option values. An error names the option, the accepted values, and the given one.
 
 Each raises TypeError for a value of another type, and ValueError for one out of range.
 """
@@ -9,7 +9,7 @@ from datetime import timedelta
 
 
 def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Check a whole number from ``least`` to ``most``, or without an end."""
+    """Check that a whole number is at least ``least`` and at most ``most``, if given."""
     takes = f"a whole number, {least} or more" if most is None else f"a whole number from {least} to {most}"
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be {takes}, not {value!r}")
@@ -18,7 +18,7 @@ def check_whole(name: str, value: object, least: int, most: int | None = None) -
 
 
 def check_span(name: str, value: object, least: float, most: float) -> None:
-    """Check a duration from ``least`` to ``most``, in seconds."""
+    """Check that a timedelta is at least ``least`` and at most ``most`` seconds."""
     first, last = timedelta(seconds=least), timedelta(seconds=most)
     if not isinstance(value, timedelta):
         raise TypeError(f"{name} must be a timedelta from {first} to {last}, not {value!r}")
@@ -27,6 +27,6 @@ def check_span(name: str, value: object, least: float, most: float) -> None:
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Check a word that is one of ``choices``; any other value is out of range."""
+    """Check that a word is one of ``choices``. Raises ValueError for any other value."""
     if value not in choices:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")

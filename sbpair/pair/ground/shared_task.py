@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
 
 def share(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Begin ``work`` as a task. asyncio never logs its error as "never retrieved", even if nobody waits for it."""
+    """Start ``work`` as a task. asyncio never logs its error as "never retrieved", even if nobody awaits it."""
+    import asyncio  # late: a blocking client does without
+
     task = asyncio.ensure_future(work)
     task.add_done_callback(_retrieve)
     return task
 
 
 async def result_of(task: asyncio.Task[T]) -> T:
-    """Wait for a task and return its result, or raise its error; a caller that is cancelled leaves it running.
+    """Wait for a task; return its result or raise its error. If the caller is cancelled, the task runs on.
 
-    Unlike ``asyncio.shield``, which from Python 3.14 on reports an error that comes after a caller was cancelled.
+    Unlike ``asyncio.shield``, it never logs an error of the task that occurs after the cancellation.
     """
+    import asyncio
+
     if not task.done():
         await asyncio.wait([task])
     return task.result()

@@ -1,4 +1,4 @@
-"""Which of the two namespaces of a pair is meant."""
+"""The two sides of a pair: primary and secondary."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ logger = logging.getLogger("sbpair.journal")
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a file contains: bytes, records, the sum of its lines' CRC-32, and whether the last record closes it."""
+    """The content of a file: bytes, records, the sum of its lines' CRC-32, and whether the last record closes it."""
 
     size: int = 0
     records: int = 0
@@ -74,7 +74,7 @@ class JournalFile:
         self.is_torn = False  # a partial line could not be truncated: nothing may follow it
 
     def append(self, line: bytes, *, sync: bool = False, closes: bool = False) -> None:
-        """Append a line, with ``closes`` the last one. On failure the file is unchanged, or :attr:`is_torn` is set."""
+        """Append a line; ``closes`` marks the last one. On failure the file is unchanged, or :attr:`is_torn` is set."""
         content = self._content()
         after = content.with_line(line, closes=closes)
         self._pending = after
@@ -91,7 +91,7 @@ class JournalFile:
         self._pending = None
 
     def _content(self) -> _Content:
-        """Return what the file contains, after an append that was interrupted too."""
+        """Return the content of the file, also after an interrupted append."""
         after = self._pending
         if after is not None:
             length = os.fstat(self._fd).st_size
@@ -373,11 +373,11 @@ class Journal:
 
     @property
     def _is_begun(self) -> bool:
-        """Whether a file is open that has its first record."""
+        """Whether a file is open and contains its first record."""
         return self._file is not None and self._file.records > 0
 
     def _open_next(self) -> None:
-        """Open a file and write its first record; go on with one that was opened by an interrupted call."""
+        """Open a file and write its first record; continue with a file that an interrupted call has opened."""
         if self._file is None:
             number = self._number + 1
             name = f"{self._role.value}-{self.writer}-{number:06}.jsonl"
@@ -402,7 +402,7 @@ class Journal:
             self._end_file(is_last=False)
 
     def _end_file(self, *, is_last: bool) -> None:
-        """Close the current file. It stays open, and grows, if its last record cannot be written."""
+        """Close the current file. If its last record cannot be written, the file stays open, and grows."""
         file = self._file
         if file is None:
             return
@@ -420,7 +420,7 @@ class Journal:
         self._finish(file)
 
     def _finish(self, file: JournalFile) -> None:
-        """Give a complete file its final name; the next call goes on if a signal interrupts this one."""
+        """Give a complete file its final name; if a signal interrupts this, the next call continues."""
         self._is_overdue = False
         try:
             file.finish(sync=self._fsync is not Fsync.NEVER)

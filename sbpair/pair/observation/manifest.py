@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,8 +29,17 @@ class ManifestEntry:
     records: int
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The number of messages for which a verdict such as ``deleted`` is accepted, and the reason."""
+
+    verdict: str
+    count: int
+    reason: str
+
+
 def manifest(directory: str | Path) -> list[ManifestEntry]:
-    """The writers of the journals below ``directory``, by role and writer.
+    """Return the writers of the journals below ``directory``, by role and writer.
 
     Raises JournalError for a file whose first line is not a record of a journal, and OSError when one cannot be read.
     """
@@ -46,13 +55,27 @@ def manifest(directory: str | Path) -> list[ManifestEntry]:
     return sorted(found.values(), key=lambda each: (each.role, each.writer))
 
 
-def as_text(entries: list[ManifestEntry]) -> str:
-    """A manifest as JSON."""
-    return json.dumps({"manifest": VERSION, "writers": [asdict(each) for each in entries]}, indent=1) + "\n"
+def as_text(entries: list[ManifestEntry], accepted: Sequence[Accepted] = ()) -> str:
+    """Return a manifest as JSON."""
+    content: dict[str, object] = {"manifest": VERSION, "writers": [asdict(each) for each in entries]}
+    if accepted:
+        content["accepted"] = [asdict(each) for each in accepted]
+    return json.dumps(content, indent=1) + "\n"
+
+
+def parse_accepted(text: str) -> list[Accepted]:
+    """Return the accepted deviations in a manifest. Raises JournalError if it is malformed."""
+    try:
+        return [
+            Accepted(str(each["verdict"]), int(each["count"]), str(each["reason"]))
+            for each in json.loads(text).get("accepted", ())
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise JournalError("not a manifest: `accepted` is a list of verdict, count and reason") from error
 
 
 def parse(text: str) -> list[ManifestEntry]:
-    """The entries of a manifest. Raises JournalError when ``text`` is none, or of another version."""
+    """Return the entries of a manifest. Raises JournalError if ``text`` is no manifest or has another version."""
     try:
         content = json.loads(text)
         if content["manifest"] != VERSION:
@@ -71,19 +94,22 @@ def parse(text: str) -> list[ManifestEntry]:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    """The journal files below ``directory``, each once, though it be there with and without .gz, or open and closed."""
+    """Yield the journal files below ``directory``.
+
+    A file that exists with and without .gz, or open and closed, counts once.
+    """
     plain = {path for path in directory.rglob("*.jsonl") if not _is_left_of(path)}
     packed = {path for path in directory.rglob("*.jsonl.gz") if path.with_suffix("") not in plain}
     return iter(sorted(plain | packed, key=lambda path: path.name.removeprefix(OPEN_PREFIX)))
 
 
 def _is_left_of(path: Path) -> bool:
-    """Whether the closed file of this open one is there too."""
+    """Whether the closed form of this open file exists too."""
     return path.name.startswith(OPEN_PREFIX) and path.with_name(path.name.removeprefix(OPEN_PREFIX)).exists()
 
 
 def _entry(path: Path) -> ManifestEntry | None:
-    """The writer of a file and the number of its complete lines; None for a file without one."""
+    """Return the writer of a file and the number of its complete lines; None if it has none."""
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         first = file.readline()
         if not first.endswith(b"\n"):

@@ -1,6 +1,6 @@
 """Events for sent and received messages, which the application writes to the journal itself.
 
-    journal.write(send_accepted("orders", sender.send_messages(message)))
+    journal.write(send_accepted("orders", sender.send_messages(message), [message]))
     journal.write(messages_received("orders", receiver.receive_messages(100)))
 
 Healthy sends emit no events, because a line for every message would cost more than the send. The SDK's receivers emit
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from sbpair.pair.ground.enqueued import enqueued_of
+from sbpair.pair.ground.recorded import checksum_of, enqueued_of
 
 
 class Receipt(Protocol):
@@ -32,19 +32,28 @@ class Receipt(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SendAccepted:
-    """A broker accepted all messages of one send. ``ambiguous``: a copy may be stored elsewhere too."""
+    """A broker accepted all messages of one send. ``ambiguous``: a copy may be stored elsewhere too.
+
+    ``checksums``: the CRC-32 of each body, -1 for one that is not of data; empty if unknown.
+    """
 
     path: str
     stored_in: str
     backlog: int | None
     message_ids: tuple[str, ...]
     ambiguous: bool
+    checksums: tuple[int, ...] = ()
 
 
-def send_accepted(path: str, receipt: Receipt) -> SendAccepted:
-    """Return the event for the receipt of a send to the entity ``path``, including its ambiguity."""
+def send_accepted(path: str, receipt: Receipt, messages: Iterable[object] = ()) -> SendAccepted:
+    """Return the event for the receipt of a send to the entity ``path``, including its ambiguity.
+
+    With the ``messages`` that were sent, an audit sees whether their bodies changed on the way.
+    """
+    where, ids = str(receipt.stored_in.value), tuple(receipt.message_ids)
+    checksums = tuple(map(checksum_of, messages))
     return SendAccepted(
-        path, str(receipt.stored_in.value), receipt.backlog, tuple(receipt.message_ids), receipt.ambiguous
+        path, where, receipt.backlog, ids, receipt.ambiguous, checksums if len(checksums) == len(ids) else ()
     )
 
 
@@ -64,7 +73,7 @@ class MessagesReceived:
     """An application received these messages. The tuples are parallel; "" and 0 stand for missing values.
 
     ``enqueued``: when they became available, by the broker's clock, in milliseconds since the epoch; 0 for one that was
-    scheduled.
+    scheduled. ``checksums``: the CRC-32 of each body, -1 for one that is not of data.
     """
 
     path: str
@@ -72,6 +81,7 @@ class MessagesReceived:
     session_ids: tuple[str, ...]
     sequence_numbers: tuple[int, ...]
     enqueued: tuple[int, ...] = ()
+    checksums: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +100,5 @@ def messages_received(path: str, messages: Iterable[ReceivedFields]) -> Messages
         tuple(str(message.session_id or "") for message in every),
         tuple(int(message.sequence_number or 0) for message in every),
         tuple(map(enqueued_of, every)),
+        tuple(map(checksum_of, every)),
     )

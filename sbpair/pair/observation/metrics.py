@@ -8,6 +8,7 @@ list, never text from a message, so that messages cannot create time series.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from .sinks import EntityStates, ObservedState
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.metrics_core import Metric as Family
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -67,7 +69,7 @@ METRICS = (
     Metric("sbpair_pings_total", ("path",), "pings sent, billed as messages"),
     Metric("sbpair_ping_failures_total", ("path",), "pings that were not accepted"),
     Metric("sbpair_backlog_withdrawals_total", ("backlog",), "times a backlog queue left the rotation"),
-    Metric("sbpair_backlog_withdrawn", ("backlog",), "1 while a backlog queue has failed and not returned"),
+    Metric("sbpair_backlog_withdrawn", ("backlog",), "1 while a backlog queue rests after a failure"),
     Metric("sbpair_backlogs_created_total", (), "backlog queues created"),
     Metric("sbpair_backlog_creation_failures_total", (), "failed attempts to ensure the backlog queues"),
     Metric("sbpair_side_state", ("side", "state"), "1 for the state a namespace is in, 0 for the others"),
@@ -145,6 +147,11 @@ READ = (
         "sbpair_secondary_silent",
         ("side",),
         "1 while the secondary fails as a whole and is asked once a second, else 0",
+    ),
+    Metric(
+        "sbpair_backlogs_missing",
+        ("side",),
+        "1 while this client could not make sure that its backlog queues exist, for whatever reason, else 0",
     ),
     Metric(
         "sbpair_backlog_bytes",
@@ -228,10 +235,22 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "backlog_missing": ("sbpair_syphon_backlogs_missing_total", ("backlog",), ""),
 }
 _AWAY = frozenset({ObservedState.FAILED_OVER, ObservedState.RETURNING})
-_WITHDRAWN = {"backlog_withdrawn": 1, "backlog_returned": 0}
+_WITHDRAWN = frozenset({"backlog_withdrawn", "backlog_returned"})
 _LANDINGS = frozenset({"landing_began", "landing_ended", "landing_refused"})
 _SIDE_STATES = {"side_closed": "closed", "side_faulted": "refused", "side_recovered": "open"}
 _GAUGES_OF_COUNTERS = frozenset({"pending"})  # the only syphon counter that can decrease
+
+
+class _WithoutCreated:
+    """A collector of a registry's metrics, without the series that say when each was created."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Family]:
+        for family in self._registry.collect():
+            family.samples = [each for each in family.samples if each.name != f"{family.name}_created"]
+            yield family
 
 
 class Metrics:
@@ -273,7 +292,7 @@ class Metrics:
             self._count(metric, {label: str(fields[label]) for label in labels}, fields.get(amount, 1))
         if name in _WITHDRAWN:
             labels_of = self._gauges["sbpair_backlog_withdrawn"].labels(backlog=str(fields["backlog"]))
-            labels_of.set(_WITHDRAWN[name])
+            labels_of.set_function(_left_of(event))
         if name in _SIDE_STATES:
             self._side_changed(str(fields["side"]), _SIDE_STATES[name])
         if name in ("destination_held", "destination_resumed"):
@@ -305,10 +324,15 @@ class Metrics:
         self.registry.register(_SendsRead(read))
 
     def exposition(self) -> bytes:
-        """Return all metrics in Prometheus text format (:data:`CONTENT_TYPE`)."""
-        from prometheus_client import generate_latest
+        """Return all metrics in Prometheus text format (:data:`CONTENT_TYPE`).
 
-        return generate_latest(self.registry)
+        When a counter was created is left out: this format has no place for it but a gauge of its own.
+        """
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        exposed = CollectorRegistry(auto_describe=False)
+        exposed.register(_WithoutCreated(self.registry))
+        return generate_latest(exposed)
 
     def _count(self, metric: str, labels: dict[str, str], amount: object) -> None:
         counter = self._counters[metric]
@@ -364,21 +388,21 @@ class Durations(Protocol):
     def total(self) -> float: ...
 
     def cumulative_counts(self) -> Sequence[int]:
-        """Return how many ended within each bound, and last how many there were."""
+        """Return how many sends ended within each bound, and last the total number."""
 
 
 class Sends(Protocol):
-    """The durations of a client's sends; ``bounds`` in seconds."""
+    """The durations of the sends of a client; ``bounds`` in seconds."""
 
     @property
     def bounds(self) -> Sequence[float]: ...
 
     def by_side(self) -> Mapping[tuple[str, str], Durations]:
-        """Return them by side and outcome."""
+        """Return the durations by side and outcome."""
 
 
 class Condition(Protocol):
-    """What is half down about an entity."""
+    """The degraded parts of an entity."""
 
     @property
     def failed_share(self) -> float: ...
@@ -471,10 +495,17 @@ class _CountersRead:
                 yield CounterMetricFamily(f"{self._prefix}_{name}", f"{name}, so far", value=value)
 
 
+def _left_of(event: object) -> Callable[[], float]:
+    """Return a function that is 1 until the event's ``until`` has passed, then 0; always 0 without ``until``."""
+    at, until = getattr(event, "at", 0.0), getattr(event, "until", None)
+    ends = None if until is None else time.monotonic() + until - at
+    return lambda: float(ends is not None and time.monotonic() < ends)
+
+
 def show_conditions(
     metrics: Metrics, read: Callable[[], Mapping[str, Condition]], is_silent: Callable[[], bool]
 ) -> None:
-    """Add gauges for what is half down: of each entity, and of the secondary."""
+    """Add gauges for the parts that are degraded: of each entity, and of the secondary."""
 
     def shares() -> dict[str, float]:
         return {path: each.failed_share for path, each in read().items()}
@@ -485,6 +516,11 @@ def show_conditions(
     metrics.read_gauge("sbpair_failed_share", shares)
     metrics.read_gauge("sbpair_keys_aside", keys)
     metrics.read_gauge("sbpair_secondary_silent", lambda: {"secondary": float(is_silent())})
+
+
+def show_backlogs(metrics: Metrics, is_missing: Callable[[], bool]) -> None:
+    """Add the gauge of backlog queues that a client could not create or verify."""
+    metrics.read_gauge("sbpair_backlogs_missing", lambda: {"secondary": float(is_missing())})
 
 
 def show_spool(
@@ -504,7 +540,7 @@ def show_spool(
 
 
 def show_room(metrics: Metrics, levels: Callable[[], Mapping[int, BacklogFill]]) -> None:
-    """Add gauges for what is known of the backlog queues that a client parks in."""
+    """Add gauges for the fill level of the backlog queues that a client parks in."""
 
     def sizes() -> dict[tuple[str, ...], float]:
         return {

@@ -170,6 +170,8 @@ def plain(value: object) -> JsonValue:
             return {str(key): plain(inner) for key, inner in value.items()}
         case Set():
             return sorted((plain(inner) for inner in value), key=str)
+        case tuple() if hasattr(value, "_asdict"):  # with named fields
+            return plain(value._asdict())
         case list() | tuple():
             return [plain(inner) for inner in value]
     if is_dataclass(value) and not isinstance(value, type):

@@ -2,8 +2,8 @@
 
     azureservicebus.ServiceBusAdministrationClient = client.stand_in().administration
 
-It asks the primary's administration API. While that is away it answers from what it knows: a queue counts as
-existing, and its counts are those last seen in this process. A library then goes on to its send, which is parked.
+It uses the primary's administration API. While that is unavailable, a queue counts as existing, and its counts are
+those last seen in this process. The library then sends its message, which is parked.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from azure.core.exceptions import (
     HttpResponseError,
@@ -38,9 +37,8 @@ AWAY_SECONDS = 30.0
 AWAY_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
-    """The counts of a queue that nobody has seen: those of ``QueueRuntimeProperties``, all zero."""
+class QueueCounts(NamedTuple):
+    """The runtime properties of an unreachable queue: the fields of ``QueueRuntimeProperties``, all zero."""
 
     name: str
     total_message_count: int = 0
@@ -75,15 +73,15 @@ class AdministrationStandIn:
         return AdministrationLoan(self)
 
     def from_connection_string(self, *args: object, **keywords: object) -> AdministrationLoan:
-        """A loan, as :meth:`__call__`."""
+        """Return a borrowed client, as :meth:`__call__`."""
         return AdministrationLoan(self)
 
     def is_away(self, queue: str) -> bool:
-        """Whether to answer without the primary: the queue has failed over, or the primary did not answer lately."""
+        """Whether to answer without the primary: the queue has failed over, or the primary recently did not answer."""
         return self._state_of(queue) is EntityState.FAILED_OVER or self._clock() < self._asked_again_at
 
     def did_not_answer(self, error: Exception) -> None:
-        """Ask the primary no more for a while."""
+        """Record that the primary did not answer: for a while it is not asked."""
         self._asked_again_at = self._clock() + AWAY_SECONDS
         logger.warning(
             "the administration of the primary does not answer (%s): queues count as existing for %.0f s",
@@ -93,9 +91,9 @@ class AdministrationStandIn:
 
 
 class AdministrationLoan:
-    """The primary's administration: asked while it answers, and otherwise answered for. See the module.
+    """The primary's administration client; the stand-in answers while the primary is away. See the module.
 
-    What is not defined here is the SDK's own method, and raises what that raises.
+    Any other attribute is the SDK's method, and raises the SDK's errors.
     """
 
     def __init__(self, source: AdministrationStandIn) -> None:
@@ -105,8 +103,8 @@ class AdministrationLoan:
     def create_queue(self, queue_name: str, **settings: object) -> QueueProperties:
         """Create a queue with the settings that the SDK takes.
 
-        Raises ResourceExistsError: when it exists, or counts as existing because the primary is away; the SDK's
-        errors otherwise.
+        Raises ResourceExistsError when the queue exists, or counts as existing because the primary is away; otherwise
+        the SDK's errors.
         """
         created = self._ask("create_queue", queue_name, settings)
         if created is None:
@@ -116,7 +114,7 @@ class AdministrationLoan:
     def get_queue_runtime_properties(
         self, queue_name: str, **settings: object
     ) -> QueueRuntimeProperties | QueueCounts:
-        """The counts of a queue; while the primary is away those last seen in this process, or zeros."""
+        """Return the counts of a queue; while the primary is away, those last seen in this process, or zeros."""
         key = path_key(queue_name)
         answer = self._ask("get_queue_runtime_properties", queue_name, settings)
         if answer is None:
@@ -147,7 +145,7 @@ class AdministrationLoan:
         return self._made
 
     def _ask(self, method: str, queue: str, settings: Mapping[str, object]) -> object | None:
-        """The primary's answer; None while it is away."""
+        """Return the primary's answer; None while it is away."""
         if self._source.is_away(queue):
             return None
         try:

@@ -17,6 +17,7 @@ from sbpair.pair.pairing.aio.sender import PairedServiceBusSender
 from sbpair.pair.pairing.options import PairedNamespaceOptions
 from sbpair.pair.pairing.shared.address import AsyncCredential, LinkSettings, SdkNamespace
 from sbpair.pair.pairing.shared.background import AsyncBackgroundService, AsyncServices
+from sbpair.pair.pairing.shared.hearing import hearing
 
 from .administration import AdministrationStandIn
 from .base import BaseClient, BaseNamespace, receiver_keywords
@@ -43,9 +44,9 @@ class PairedNamespace(BaseNamespace):
     _runtime: AsyncRuntime
 
     async def close(self) -> None:
-        """Close this side: its links, and the receivers on it. The other has five seconds to follow.
+        """Close this side: its links and its receivers. The other side must be closed within five seconds.
 
-        If it does not, the pair is faulted and every sender raises PairFaultedError. Closing both closes the
+        If it is not, the pair is faulted and every sender raises PairFaultedError. Closing both sides closes the
         client.
         """
         await self._runtime.close_side(self._role)
@@ -79,7 +80,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         socket_timeout: float | None = None,
         keep_alive: float | None = None,
     ) -> PairedServiceBusSender:
-        """A sender for a queue of the primary. Raises ValueError for an empty name or a closed client.
+        """Return a sender for a queue of the primary. Raises ValueError for an empty name or a closed client.
 
         The keywords apply to links opened to this entity from now on; all its senders share them.
         """
@@ -94,7 +95,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         socket_timeout: float | None = None,
         keep_alive: float | None = None,
     ) -> PairedServiceBusSender:
-        """A sender for a topic of the primary. Raises ValueError for an empty name or a closed client.
+        """Return a sender for a topic of the primary. Raises ValueError for an empty name or a closed client.
 
         The keywords are those of :meth:`get_queue_sender`.
         """
@@ -136,7 +137,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         socket_timeout: float | None = None,
         keep_alive: float | None = None,
     ) -> ServiceBusReceiver:
-        """The SDK's own receiver on the primary, the only side messages are received from."""
+        """Return the SDK's own receiver on the primary; messages are received from no other side."""
         sdk = self._sdk()
         keywords = receiver_keywords(
             session_id,
@@ -164,7 +165,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         socket_timeout: float | None = None,
         keep_alive: float | None = None,
     ) -> ServiceBusReceiver:
-        """The SDK's own receiver on the primary, the only side messages are received from."""
+        """Return the SDK's own receiver on the primary; messages are received from no other side."""
         sdk = self._sdk()
         keywords = receiver_keywords(
             session_id,
@@ -180,7 +181,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
     def get_queue_processor(
         self, queue_name: str, handler: AsyncHandler, *, options: ProcessorOptions | None = None
     ) -> PairedServiceBusProcessor:
-        """A processor that awaits ``handler(message)`` for each message of a queue, on both namespaces.
+        """Return a processor that awaits ``handler(message)`` for each message of a queue, on both namespaces.
 
         Raises ValueError for an empty name or a closed client.
         """
@@ -194,7 +195,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
         *,
         options: ProcessorOptions | None = None,
     ) -> PairedServiceBusProcessor:
-        """A processor for a subscription; see :meth:`get_queue_processor`."""
+        """Return a processor for a subscription; see :meth:`get_queue_processor`."""
         return self._processor(self._subscription(topic_name, subscription_name), handler, options)
 
     def _processor(
@@ -211,10 +212,10 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
     def _sdk(self) -> ServiceBusClient:
         """The SDK's own client of the primary, with its own retries. Raises ValueError when this client is closed."""
         self._check_open()
-        return self._runtime.sdk_client(self._primary, retry_total=None)
+        return hearing(self._runtime.sdk_client(self._primary, retry_total=None))
 
     def stand_in(self) -> StandIn[AsyncLoan]:
-        """A stand-in for the class ``ServiceBusClient`` that lends this client to a library."""
+        """Return a stand-in for the class ``ServiceBusClient`` that lends this client to a library."""
         administration = partial(self._primary.administration, self._runtime.bridge)
         return StandIn(lambda: AsyncLoan(self), AdministrationStandIn(administration, self.state_of))
 
@@ -247,7 +248,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
 
 
 def _services(processors: Processors[PairedServiceBusProcessor], runtime: AsyncRuntime) -> AsyncServices:
-    """The services the options ask for; the modules that provide them are loaded only then."""
+    """Return the services that the options ask for; the modules that provide them are loaded only then."""
     syphon: SyphonTask | None = None
     observer: AsyncBackgroundService | None = None
     if runtime.options.enable_syphon and not runtime.is_disabled:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from azure.servicebus import TransportType
 
-from sbpair.pair.auth.reference import resolve
+from sbpair.pair.auth.connection_string import resolve
 from sbpair.pair.envelope.names import MAX_PATH, path_key
 from sbpair.pair.ground.side import Side
 from sbpair.pair.pairing.decide.health import EntityState
@@ -52,8 +53,8 @@ class BaseNamespace:
 
     @property
     def state(self) -> SideState:
-        """Open, closed, or refused: the namespace refuses this client because of its configuration."""
-        return self._runtime.pair_state.state_of(self._role)
+        """The state of this side: open, closed, or refused, which means that its configuration must be corrected."""
+        return self._runtime.sides.state.state_of(self._role)
 
     def __repr__(self) -> str:
         return f"<{self._role} {self.endpoint}, {self.state.value}>"
@@ -158,9 +159,9 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         secondary_connection_verify: str | Same | None = SAME,
         secondary_ssl_context: ssl.SSLContext | Same | None = SAME,
     ) -> Self:
-        """A client for the namespaces of two connection strings.
+        """Return a client for the namespaces of two connection strings.
 
-        Raises ValueError that names the side and what is wrong with it, never the key.
+        Raises ValueError that names the side and the problem, never the key.
         """
         settings = SdkSettings(
             transport_type=transport_type,
@@ -189,7 +190,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
     def between(
         cls, primary: SdkNamespace, secondary: SdkNamespace, *, options: PairedNamespaceOptions | None = None
     ) -> Self:
-        """A client for two namespaces, each with its own credential and settings.
+        """Return a client for two namespaces, each with its own credential and settings.
 
         Raises ValueError when they cannot be a pair, and TypeError for a credential of the wrong kind.
         """
@@ -222,11 +223,11 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         secondary_connection_verify: str | Same | None = SAME,
         secondary_ssl_context: ssl.SSLContext | Same | None = SAME,
     ) -> Self:
-        """A client for the namespaces that the environment names, as for the commands of ``sbpair``.
+        """Return a client for the namespaces that the environment names, as for the commands of ``sbpair``.
 
-        ``SBPAIR_PRIMARY`` and ``SBPAIR_SECONDARY`` hold a connection string each, or ``file:PATH`` or
-        ``env:NAME`` to read it from there; ``SBPAIR_CA_FILE``, if set, a file of trusted certificates (PEM). The
-        other keywords are those of :meth:`from_connection_strings`; ``connection_verify`` precedes the variable.
+        ``SBPAIR_PRIMARY`` and ``SBPAIR_SECONDARY`` hold a connection string each, or ``file:PATH`` or ``env:NAME`` to
+        read it from there; ``SBPAIR_CA_FILE``, if set, a file of trusted certificates (PEM). The other keywords are
+        those of :meth:`from_connection_strings`; ``connection_verify`` precedes the variable.
 
         Raises ValueError that names the variable that is not set, or what is wrong with its value.
         """
@@ -258,6 +259,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
     def _set_up(
         self, primary: SdkNamespace, secondary: SdkNamespace, options: PairedNamespaceOptions | None
     ) -> None:
+        _refuse_eventlet()
         options = options or PairedNamespaceOptions()
         if not isinstance(options, PairedNamespaceOptions):
             raise TypeError(f"options must be PairedNamespaceOptions, not {type(options).__name__}")
@@ -275,12 +277,12 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
 
     @property
     def primary(self) -> NamespaceT:
-        """The namespace messages are sent to; it can be closed on its own."""
+        """The namespace that messages are sent to; it can be closed on its own."""
         return self._namespaces[Side.PRIMARY]
 
     @property
     def secondary(self) -> NamespaceT:
-        """The namespace messages wait on while the primary is unavailable; it can be closed on its own."""
+        """The namespace where messages wait while the primary is unavailable; it can be closed on its own."""
         return self._namespaces[Side.SECONDARY]
 
     @property
@@ -290,11 +292,11 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
 
     @property
     def pings_sent(self) -> int:
-        """How many pings this client has sent: they are billed as messages."""
+        """The number of pings that this client has sent; they are billed as messages."""
         return self._runtime.pair.pings_sent
 
     def state_of(self, path: str) -> EntityState:
-        """The state that all senders of this entity share."""
+        """Return the state that all senders of this entity share."""
         with self._runtime.exclusive():
             return self._runtime.pair.state_of(path)
 
@@ -318,19 +320,19 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         self._runtime.mark_healthy(path)
 
     def count_spooled(self, path: str | None = None) -> int:
-        """How many messages wait in the spool, for this entity or for all; 0 without a spool."""
-        return self._runtime.count_spooled(path)
+        """Return how many messages wait in the spool, for this entity or for all; 0 without a spool."""
+        return self._runtime.spool.waiting(path)
 
     def on_event(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
         """Call ``callback`` with every event, in the thread it occurs in. Returns a function that unsubscribes it."""
         return self._runtime.dispatcher.subscribe(callback)
 
     def _check_open(self) -> None:
-        if self._runtime.is_closed:
-            raise self._runtime.closed_error()
+        if self._runtime.sides.is_closed:
+            raise self._runtime.sides.closed_error()
 
     def _count_sender(self, what: str, name: str) -> str:
-        """The name of an entity that gets one more sender."""
+        """Return the name of an entity, and count one more sender of it."""
         self._entity(what, name)
         self._runtime.announce()
         with self._runtime.exclusive():
@@ -338,7 +340,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         return name
 
     def _entity(self, what: str, name: str) -> str:
-        """The name of an entity of the primary. Raises TypeError or ValueError, also when this client is closed."""
+        """Return the name of an entity. Raises TypeError or ValueError, also when this client is closed."""
         if not isinstance(name, str):
             raise TypeError(f"{what} must be text, not {name!r}")
         if not name.strip("/ "):
@@ -350,14 +352,14 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         return name
 
     def _subscription(self, topic_name: str, subscription_name: str) -> str:
-        """The path of a subscription. Raises as :meth:`_entity`."""
+        """Return the path of a subscription. Raises as :meth:`_entity`."""
         topic = self._entity("topic_name", topic_name)
         if not isinstance(subscription_name, str) or not subscription_name.strip("/ "):
             raise ValueError("subscription_name must not be empty")
         return f"{topic}/Subscriptions/{subscription_name}"
 
     def _addresses(self) -> dict[Side, NamespaceAccess]:
-        """Both namespaces as a processor reaches them."""
+        """Return the addresses of both namespaces for a processor."""
         return {side.role: side.access() for side in (self._primary, self._secondary)}
 
     def _processor_options(self, options: ProcessorOptions | None) -> ProcessorOptions:
@@ -369,7 +371,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         return options
 
     def _was_last(self, path: str) -> bool:
-        """Whether the sender that was closed was the last of this entity."""
+        """Record that a sender was closed; return whether it was the last one of this entity."""
         with self._runtime.exclusive():
             self._senders[path_key(path)] -= 1
             return self._senders[path_key(path)] <= 0
@@ -384,7 +386,7 @@ def receiver_keywords(
     prefetch_count: int,
     links: LinkSettings,
 ) -> dict[str, Any]:
-    """The keyword arguments for the SDK's receiver: those that were given."""
+    """Return the keyword arguments for the SDK's receiver: those that were given."""
     keywords = {
         "session_id": session_id,
         "sub_queue": sub_queue,
@@ -393,3 +395,13 @@ def receiver_keywords(
     }
     given = {name: value for name, value in keywords.items() if value is not None}
     return {**given, **links.keywords(), "receive_mode": receive_mode, "prefetch_count": prefetch_count}
+
+
+def _refuse_eventlet() -> None:
+    """Raise RuntimeError where eventlet has patched the standard library: calls would hang in an outage."""
+    patcher = sys.modules.get("eventlet.patcher")
+    if patcher is not None and patcher.is_monkey_patched("socket"):
+        raise RuntimeError(
+            "a paired client does not run on eventlet, which is no longer developed: its patched threads and sockets "
+            "fail when a connection goes silent; use gevent, threads or asyncio"
+        )

@@ -18,6 +18,7 @@ from sbpair.pair.pairing.blocking.sender import PairedServiceBusSender
 from sbpair.pair.pairing.options import PairedNamespaceOptions
 from sbpair.pair.pairing.shared.address import Credential, LinkSettings, SdkNamespace
 from sbpair.pair.pairing.shared.background import BackgroundService, Services
+from sbpair.pair.pairing.shared.hearing import hearing
 
 from .administration import AdministrationStandIn
 from .base import BaseClient, BaseNamespace, receiver_keywords
@@ -50,21 +51,21 @@ class PairedNamespace(BaseNamespace):
     _runtime: Runtime
 
     def close(self) -> None:
-        """Close this side: its links, and the receivers on it. The other has five seconds to follow.
+        """Close this side: its links and its receivers. The other side must be closed within five seconds.
 
-        If it does not, the pair is faulted and every sender raises PairFaultedError. Closing both closes the
+        If it is not, the pair is faulted and every sender raises PairFaultedError. Closing both sides closes the
         client.
         """
         self._runtime.close_side(self._role)
 
 
 class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
-    """A Service Bus client for two namespaces: what the primary cannot take waits on the secondary.
+    """A Service Bus client for two namespaces: messages that the primary cannot take wait on the secondary.
 
-    The constructor takes namespaces and credentials; :meth:`from_connection_strings` the other form.
-    ``secondary_credential`` is ``credential`` unless given. ``options`` are the pairing's; the other
-    keywords are those of ``azure.servicebus.ServiceBusClient`` and hold for both namespaces, except for
-    the two custom endpoints. Nothing is opened here; the secondary may be down.
+    The constructor takes namespaces and credentials, :meth:`from_connection_strings` connection strings.
+    ``secondary_credential`` defaults to ``credential``. ``options`` are the pairing's; the other keywords are those of
+    ``azure.servicebus.ServiceBusClient`` and apply to both namespaces, except for the two custom endpoints. Nothing is
+    opened here; the secondary may be down.
 
     Raises ValueError when the two sides are one namespace or share a name, or a value is out of range.
     """
@@ -89,7 +90,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         socket_timeout: float | None = None,
         keep_alive: float | None = None,
     ) -> PairedServiceBusSender:
-        """A sender for a queue of the primary. Raises ValueError for an empty name or a closed client.
+        """Return a sender for a queue of the primary. Raises ValueError for an empty name or a closed client.
 
         The keywords apply to links opened to this entity from now on; all its senders share them.
         """
@@ -104,7 +105,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         socket_timeout: float | None = None,
         keep_alive: float | None = None,
     ) -> PairedServiceBusSender:
-        """A sender for a topic of the primary. Raises ValueError for an empty name or a closed client.
+        """Return a sender for a topic of the primary. Raises ValueError for an empty name or a closed client.
 
         The keywords are those of :meth:`get_queue_sender`.
         """
@@ -146,7 +147,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         socket_timeout: float | None = None,
         keep_alive: float | None = None,
     ) -> ServiceBusReceiver:
-        """The SDK's own receiver on the primary, the only side messages are received from."""
+        """Return the SDK's own receiver on the primary; messages are received from no other side."""
         sdk = self._sdk()
         keywords = receiver_keywords(
             session_id,
@@ -174,7 +175,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         socket_timeout: float | None = None,
         keep_alive: float | None = None,
     ) -> ServiceBusReceiver:
-        """The SDK's own receiver on the primary, the only side messages are received from."""
+        """Return the SDK's own receiver on the primary; messages are received from no other side."""
         sdk = self._sdk()
         keywords = receiver_keywords(
             session_id,
@@ -190,7 +191,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
     def get_queue_processor(
         self, queue_name: str, handler: Handler, *, options: ProcessorOptions | None = None
     ) -> PairedServiceBusProcessor:
-        """A processor that calls ``handler(message)`` for each message of a queue, on both namespaces.
+        """Return a processor that calls ``handler(message)`` for each message of a queue, on both namespaces.
 
         Raises ValueError for an empty name or a closed client.
         """
@@ -204,7 +205,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         *,
         options: ProcessorOptions | None = None,
     ) -> PairedServiceBusProcessor:
-        """A processor for a subscription; see :meth:`get_queue_processor`."""
+        """Return a processor for a subscription; see :meth:`get_queue_processor`."""
         return self._processor(self._subscription(topic_name, subscription_name), handler, options)
 
     def _processor(
@@ -222,10 +223,10 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
     def _sdk(self) -> ServiceBusClient:
         """The SDK's own client of the primary, with its own retries. Raises ValueError when this client is closed."""
         self._check_open()
-        return self._runtime.sdk_client(self._primary, retry_total=None)
+        return hearing(self._runtime.sdk_client(self._primary, retry_total=None))
 
     def stand_in(self) -> StandIn[Loan]:
-        """A stand-in for the class ``ServiceBusClient`` that lends this client to a library."""
+        """Return a stand-in for the class ``ServiceBusClient`` that lends this client to a library."""
         return StandIn(lambda: Loan(self), AdministrationStandIn(self._primary.administration, self.state_of))
 
     def close(self) -> None:
@@ -259,7 +260,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
 
 
 def _services(processors: Processors[PairedServiceBusProcessor], runtime: Runtime) -> Services:
-    """The services the options ask for; the modules that provide them are loaded only then."""
+    """Return the services that the options ask for; the modules that provide them are loaded only then."""
     syphon: SyphonThread | None = None
     observer: BackgroundService | None = None
     if runtime.options.enable_syphon and not runtime.is_disabled:

@@ -60,7 +60,7 @@ class HostedSyphon:
 
     @property
     def refusals(self) -> dict[str, str]:
-        """The reason, for each side that refuses it."""
+        """The sides that refuse the syphon, and for each the reason."""
         return self._syphon.refusals
 
     @property
@@ -70,37 +70,37 @@ class HostedSyphon:
 
     @property
     def untransferred(self) -> dict[str, int]:
-        """Messages that landed and were refused after all, by backlog."""
+        """The number of messages, by backlog, that landed on the secondary but were then refused by their entity."""
         return self._syphon.untransferred
 
     @property
     def paces(self) -> dict[tuple[str, ...], float]:
-        """The messages per second of each destination that is paced, by path and side."""
+        """The messages per second to each destination with a limited rate, by path and side."""
         return self._syphon.paces
 
     @property
     def levels(self) -> dict[str, BacklogDepth]:
-        """How many messages wait in each backlog, where the status pages show it."""
+        """The number of waiting messages by backlog, if the status pages show it."""
         return self._syphon.levels
 
     @property
     def backlogs(self) -> tuple[str, ...]:
-        """The backlog queues that it reads."""
+        """The backlog queues that the syphon reads."""
         return self._syphon.backlogs
 
     @property
     def missing_backlogs(self) -> set[str]:
-        """Those of them that do not exist."""
+        """The backlog queues that do not exist."""
         return self._syphon.missing_backlogs
 
     @property
     def dead_letters(self) -> dict[str, int]:
-        """The dead letters of each backlog, where the status pages show it."""
+        """The number of dead letters by backlog, if the status pages show it."""
         return self._syphon.dead_letters
 
     @property
     def stranded(self) -> dict[str, bool]:
-        """The backlog queues beyond its count, and whether they hold messages."""
+        """The backlog queues beyond the configured count, and whether each holds messages."""
         return self._syphon.stranded
 
     def on_event(self, callback: Callable[[object], object]) -> Callable[[], None]:
@@ -125,16 +125,16 @@ class HostedSyphon:
         for callback in list(self._callbacks):
             callback(event)
         if isinstance(event, SideRefused):
-            self._runtime.side_refused(Side(event.side), event.cause)
+            self._runtime.sides.refused(Side(event.side), event.cause)
         elif isinstance(event, SideAccepted):
-            self._runtime.side_accepted(Side(event.side))
+            self._runtime.sides.accepted(Side(event.side))
 
     def _on_client_event(self, event: PairingEvent) -> None:
         if isinstance(event, (EntityRecovered, EntityReturning)):
             self._wake()
 
     def _wake(self) -> None:
-        """Let the syphon try at once what waits: a ping of this client was accepted."""
+        """Let the syphon retry at once, because a ping of this client was accepted."""
         raise NotImplementedError
 
     def _leave_to_the_parent(self) -> None:
@@ -213,7 +213,7 @@ class SyphonThread(HostedSyphon):
         await self._run(self._stop)
 
     def _in_loop(self, call: Callable[[], object]) -> None:
-        """Have the loop call this soon; one that is about to begin calls it first. Does not wait."""
+        """Let the loop call ``what`` soon, without waiting; if the loop is still starting, it makes the call first."""
         with self._lock:
             loop = self._loop
             if loop is None:
@@ -264,8 +264,8 @@ class SyphonTask(HostedSyphon):
 
 
 def syphon_of(runtime: BaseRuntime) -> Syphon:
-    """A syphon between the two sides of a client, which it reaches as the client does."""
-    primary, secondary = runtime.sides
+    """Return a syphon between the two sides of a client, which connects as the client does."""
+    primary, secondary = runtime.namespaces
     watched = runtime.options.observation
     options = SyphonOptions(
         backlog_queue_count=runtime.options.backlog_queue_count,

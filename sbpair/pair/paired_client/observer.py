@@ -9,14 +9,21 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from sbpair.pair.ground.side import Side
 from sbpair.pair.observation.journal import Journal
 from sbpair.pair.observation.messages import send_accepted
-from sbpair.pair.observation.metrics import Metrics, show_conditions, show_processors, show_room, show_spool
+from sbpair.pair.observation.metrics import (
+    Metrics,
+    show_backlogs,
+    show_conditions,
+    show_processors,
+    show_room,
+    show_spool,
+)
 from sbpair.pair.observation.record import PairLabels, WriterRole
 from sbpair.pair.observation.sinks import EntityStates, EventSource, ObservedState, Sink, attach
 from sbpair.pair.observation.status import PROBE_TIMEOUT, Status, StatusThread
@@ -48,7 +55,7 @@ class Observer:
         self._processors = Processors[Any]() if processors is None else processors
         self._processors.on_added = self._watch_processors
         self._are_processors_watched = False
-        primary, secondary = runtime.sides
+        primary, secondary = runtime.namespaces
         self._pair = PairLabels(runtime.label, secondary.info.label)
         self._endpoints = {side.role: side.info.endpoint for side in (primary, secondary)}
         self._metrics, self._states = Metrics(), EntityStates()
@@ -101,7 +108,7 @@ class Observer:
         self._status = None
 
     def _watch_processors(self) -> None:
-        """Watch the processors from the first one on."""
+        """Watch the processors once the first one is created."""
         with self._lock:
             if self._open is not None:
                 self._begin_processors(self._open)
@@ -122,8 +129,9 @@ class Observer:
         if writer is WriterRole.SENDER:
             sinks.append(self._states)
             show_room(self._metrics, self._runtime.pair.room.levels)
-            show_conditions(self._metrics, self._conditions, lambda: self._runtime.pair.is_secondary_silent)
-            show_spool(self._metrics, self._runtime.spool_depth, self._runtime.spool_takes_messages)
+            show_conditions(self._metrics, self._conditions, self._is_secondary_silent)
+            show_backlogs(self._metrics, lambda: bool(self._runtime.backlogs_missing_because))
+            show_spool(self._metrics, self._runtime.spool.depth, self._runtime.spool.takes_messages)
             self._metrics.read_sends(lambda: self._runtime.send_times)
         if self._options.journal is not None:
             journal = stack.enter_context(Journal(self._options.journal, role=writer, pair=self._pair))
@@ -141,16 +149,19 @@ class Observer:
             self._runtime.on_receipt = self._sent
             stack.callback(lambda: setattr(self._runtime, "on_receipt", None))
 
-    def _sent(self, path: str, receipt: SendReceipt) -> None:
+    def _sent(self, path: str, receipt: SendReceipt, messages: Sequence[object]) -> None:
         if self._journal is not None:
-            self._journal.write(send_accepted(path, receipt))
+            self._journal.write(send_accepted(path, receipt, messages))
 
     def _is_ready(self) -> bool:
-        """Whether sends can succeed: a primary that refuses the client raises at each, unless they are redirected."""
-        is_refused = self._runtime.pair_state.state_of(Side.PRIMARY) is SideState.REFUSED
+        """Whether sends can succeed: those to a primary that refuses the client raise, unless they are redirected."""
+        is_refused = self._runtime.sides.state.state_of(Side.PRIMARY) is SideState.REFUSED
         away = {ObservedState.FAILED_OVER.value, ObservedState.RETURNING.value}
         redirects = not away.isdisjoint(self._states.snapshot().values())
-        return not self._runtime.is_closed and (redirects or not is_refused)
+        return not self._runtime.sides.is_closed and (redirects or not is_refused)
+
+    def _is_secondary_silent(self) -> bool:
+        return self._runtime.pair.is_secondary_silent(time.monotonic())
 
     def _conditions(self) -> dict[str, EntityCondition]:
         return self._runtime.pair.conditions(time.monotonic())
@@ -165,7 +176,7 @@ class Observer:
         )
 
     async def _pulse(self) -> None:
-        """Nothing to check: the pages answer from a thread of the sending process."""
+        """Do nothing: the pages answer from a thread of the sending process."""
 
     async def _probe(self) -> None:
         """Probe from the thread of the pages."""
@@ -179,19 +190,20 @@ class Observer:
             "sides": {
                 role: {
                     "endpoint": endpoint,
-                    "state": runtime.pair_state.state_of(role).value,
-                    "reason": runtime.pair_state.cause_of(role) or None,
+                    "state": runtime.sides.state.state_of(role).value,
+                    "reason": runtime.sides.state.cause_of(role) or None,
                 }
                 for role, endpoint in self._endpoints.items()
             },
-            "fault": runtime.pair_state.fault and str(runtime.pair_state.fault),
+            "fault": runtime.sides.state.fault and str(runtime.sides.state.fault),
             "entities": self._states.snapshot(),
             "conditions": self._conditions(),
-            "secondary_silent": runtime.pair.is_secondary_silent,
+            "secondary_silent": self._is_secondary_silent(),
+            "backlogs_missing": runtime.backlogs_missing_because or None,
             "options": shown_options(runtime.options),
             "backlogs": {str(number): level for number, level in runtime.pair.room.levels().items()},
-            "spooled": runtime.count_spooled(None),
-            "spool_writable": runtime.spool_takes_messages(),
+            "spooled": runtime.spool.waiting(None),
+            "spool_writable": runtime.spool.takes_messages(),
             "pings_sent": runtime.pair.pings_sent,
             "journal": self._journal and self._journal.counters,
             "syphon": syphon

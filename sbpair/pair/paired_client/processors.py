@@ -16,7 +16,7 @@ ProcessorT = TypeVar("ProcessorT", bound="BaseProcessor")
 
 
 class Processors(Generic[ProcessorT]):
-    """The processors that a client made and that are still in use. Thread-safe."""
+    """The processors of a client that are still in use. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class Processors(Generic[ProcessorT]):
             callback(event)
 
     def by_path(self, read: Callable[[ProcessorCounters], float]) -> Mapping[str, float]:
-        """The sum of a counter for each entity."""
+        """Return the sum of a counter for each entity."""
         sums: dict[str, float] = {}
         for processor in self.alive():
             sums[processor.path] = sums.get(processor.path, 0.0) + read(processor.counters)

@@ -109,5 +109,5 @@ class StandIn(Generic[LoanT]):
         return self._lend()
 
     def from_connection_string(self, *args: object, **keywords: object) -> LoanT:
-        """A loan, as :meth:`__call__`."""
+        """Return a borrowed client, as :meth:`__call__`."""
         return self._lend()

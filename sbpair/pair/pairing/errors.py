@@ -10,7 +10,7 @@
         ├── MixedSessionsError          `ordering="session"`, and one call has messages of several sessions
         ├── ParkedScheduleError         a parked scheduled message cannot be cancelled
         ├── CaFileError                 the file of `connection_verify` cannot be used
-        ├── PairFaultedError            one side was closed and its partner was not
+        ├── PairFaultedError            one side was closed and the other was not
         └── SpoolError                  the spool cannot be used
             └── SpoolFullError          the spool has no room for the message
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from azure.servicebus.exceptions import MessageSizeExceededError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from sbpair.pair.envelope.errors import PairingError, ReservedPropertyError
 
@@ -43,17 +43,32 @@ __all__ = [
 ]
 
 
+def unencodable(fault: Exception) -> ServiceBusError:
+    """Return the error that a send raises for an unencodable message in every state; ``fault`` itself if it is one."""
+    if isinstance(fault, ServiceBusError):
+        return fault
+    error = ServiceBusError(f"The message cannot be encoded: {fault}.", error=fault)
+    error.__cause__ = fault
+    return error
+
+
 class BacklogUnavailableError(PairingError):
     """The message was not accepted by any backlog queue, nor by the primary if it was tried.
 
-    ``causes`` holds the errors of all attempts in order, the primary's first.
+    ``causes`` holds the errors of all attempts in order, the primary's first. If the client could not verify or create
+    its backlog queues, the text begins with the reason, ``missing_because``.
     """
 
-    def __init__(self, path: str, causes: tuple[Exception, ...]) -> None:
+    def __init__(self, path: str, causes: tuple[Exception, ...], missing_because: str = "") -> None:
         listed = "; ".join(f"{type(cause).__name__}: {cause}" for cause in causes)
+        missing = (
+            f"The backlog queues could not be ensured, and may not exist: {missing_because}. "
+            if missing_because
+            else ""
+        )
         super().__init__(
-            f"No backlog queue accepted the message for {path!r}; send it again later, with the same message_id. "
-            f"Tried: {listed or 'nothing'}"
+            f"{missing}No backlog queue accepted the message for {path!r}; send it again later, with the same "
+            f"message_id. Tried: {listed or 'nothing'}"
         )
         self.path = path
         self.causes = causes
@@ -125,11 +140,11 @@ class CaFileError(PairingError):
 
 
 class PairFaultedError(PairingError):
-    """One side was closed and its partner did not follow within five seconds.
+    """One side was closed, and the other was not closed within five seconds.
 
-    ``primary`` and ``secondary`` name the two namespaces, ``side`` the one that was closed first, ``cause`` why.
-    With ``fault_pair_on_refusal``, a side that refuses the client for five seconds counts as closed. Not
-    recoverable: fix the cause and create a new client.
+    ``primary`` and ``secondary`` name the two namespaces, ``side`` the one that was closed first, ``cause`` why. With
+    ``fault_pair_on_refusal``, a side that refuses the client for five seconds counts as closed. Not recoverable: fix
+    the cause and create a new client.
     """
 
     def __init__(self, primary: str, secondary: str, side: str, cause: str) -> None:

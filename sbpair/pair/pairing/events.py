@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass
+from typing import TypeVar, dataclass_transform
+
+EventT = TypeVar("EventT")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True)
+def lean_dataclass(cls: type[EventT]) -> type[EventT]:
+    """Make a frozen dataclass that inherits its methods, since generating them per class slows the import."""
+    return dataclass(eq=False, repr=False)(cls)
+
+
+@lean_dataclass
 class PairingEvent:
     """The base of all events.
 
@@ -16,48 +24,66 @@ class PairingEvent:
     at: float
     path: str
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self.__dict__:
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        self.__dict__[name] = value
 
-@dataclass(frozen=True, slots=True)
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return self.__dict__ == other.__dict__ if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self.__dict__.values()))
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"{type(self).__qualname__}({told})"
+
+
+@lean_dataclass
 class EntitySuspected(PairingEvent):
     """A send failed in a way that counts towards failover; the failover interval is running."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class EntityFailedOver(PairingEvent):
     """Sends to the primary entity stopped; its messages are parked."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class EntityRecovered(PairingEvent):
     """All senders of the entity use the primary again."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class EntityReturning(PairingEvent):
     """Pings were accepted after a failover by share or a relapse: more and more sends try the primary."""
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class ReturnAborted(PairingEvent):
-    """A trial send of a return failed; its message is parked, and pings begin anew."""
+    """A trial send during a return failed; its message is parked, and pings start again."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class PrimarySlow(PairingEvent):
     """The primary accepted a send only after ``seconds``, which counts as failed for the share."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class KeySetAside(PairingEvent):
     """Messages of this session id or partition key fail while others succeed: they skip the primary."""
 
@@ -65,12 +91,13 @@ class KeySetAside(PairingEvent):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class MessageParked(PairingEvent):
     """A backlog queue accepted messages of one send; ``ambiguous``: a copy may be stored elsewhere too.
 
     ``session_id`` is their session if its order is kept, else "". ``size`` is in bytes. ``reason`` is failed_over,
-    rejected, unanswered, busy or not_asked; but for the first, the entity had not failed over.
+    rejected, unanswered, busy or not_asked; only with failed_over had the entity failed over. ``checksums``: the CRC-32
+    of each body, -1 for one that is not of data.
     """
 
     backlog: int
@@ -78,11 +105,12 @@ class MessageParked(PairingEvent):
     message_ids: tuple[str, ...] = ()
     ambiguous: bool = False
     session_id: str = ""
+    checksums: tuple[int, ...] = ()
     size: int = 0
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class BacklogFilling(PairingEvent):
     """A backlog queue holds ``threshold`` of its ``limit`` in bytes, 0.7 or 0.9, or more.
 
@@ -95,20 +123,21 @@ class BacklogFilling(PairingEvent):
     threshold: float
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class SendRaised(PairingEvent):
     """A send raised to its caller; ``ambiguous``: a broker may have stored it nevertheless.
 
-    ``session_id`` is the session of the messages if its order is kept, else "".
+    ``session_id`` is the session of the messages if its order is kept, else "". ``checksums`` as of parked messages.
     """
 
     cause: str
     message_ids: tuple[str, ...] = ()
     ambiguous: bool = False
     session_id: str = ""
+    checksums: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class BacklogWithdrawn(PairingEvent):
     """A send to a backlog failed; no sender uses it before ``until``."""
 
@@ -117,14 +146,14 @@ class BacklogWithdrawn(PairingEvent):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class BacklogReturned(PairingEvent):
     """A backlog that had failed accepted a message again."""
 
     backlog: int
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class FenceOpened(PairingEvent):
     """An ordered backlog was found empty: the ``sessions`` parked there use the primary again."""
 
@@ -132,7 +161,7 @@ class FenceOpened(PairingEvent):
     sessions: int
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class FenceUnproved(PairingEvent):
     """An ordered backlog cannot be peeked: its sessions stay parked until it can."""
 
@@ -140,20 +169,21 @@ class FenceUnproved(PairingEvent):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class MessageSpooled(PairingEvent):
     """Messages of one send were spooled: neither namespace accepted them, older ones wait there, or all are.
 
-    ``session_id`` is their session if its order is kept, else "".
+    ``session_id`` is their session if its order is kept, else "". ``checksums`` as of parked messages.
     """
 
     count: int
     message_ids: tuple[str, ...] = ()
     ambiguous: bool = False
     session_id: str = ""
+    checksums: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class SpoolReplayed(PairingEvent):
     """The primary, or a backlog queue, accepted messages from the spool; ``left`` still wait."""
 
@@ -163,7 +193,7 @@ class SpoolReplayed(PairingEvent):
     message_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class SpooledMessageRefused(PairingEvent):
     """The primary refused a spooled message for its content; it stays in the spool with the reason."""
 
@@ -171,26 +201,26 @@ class SpooledMessageRefused(PairingEvent):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class PingSent(PairingEvent):
     """A ping was sent to the primary entity; it is billed as a message."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class LinkProbed(PairingEvent):
     """A link to the primary entity is opened instead of a ping (`probe="link"`); it is not billed."""
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class PingFailed(PairingEvent):
     """A ping was not accepted; the next follows after the ping interval."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class HeadroomShort(PairingEvent):
     """A message sent to the primary is too large to be parked, once rewritten."""
 
@@ -199,29 +229,29 @@ class HeadroomShort(PairingEvent):
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class PairingDisabled(PairingEvent):
     """Pairing is disabled (`SBPAIR_DISABLE=1`): the client sends to the primary as the SDK alone would."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class ClassifierFailed(PairingEvent):
     """The classifier of the options raised or returned an invalid value; the built-in table was used."""
 
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class SideClosed(PairingEvent):
-    """One side was closed on its own; its partner has five seconds to follow."""
+    """One side was closed on its own; the other must be closed within five seconds."""
 
     side: str
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class SideFaulted(PairingEvent):
     """One side refuses the client because of its configuration; it is retried until it accepts."""
 
@@ -229,7 +259,7 @@ class SideFaulted(PairingEvent):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class SideRecovered(PairingEvent):
     """A side that refused the client accepts it again."""
 
@@ -237,28 +267,23 @@ class SideRecovered(PairingEvent):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class PairFaulted(PairingEvent):
-    """One side was closed and its partner did not follow in time; the client sends nothing more."""
+    """One side was closed and the other was not closed in time; the client sends nothing more."""
 
     side: str
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class BacklogsCreated(PairingEvent):
     """All backlog queues exist; this client created those listed."""
 
     created: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@lean_dataclass
 class BacklogsNotCreated(PairingEvent):
-    """Ensuring the backlog queues failed; retried on the next parked send."""
+    """The backlog queues could not be verified or created; retried until they are, and on the next parked send."""
 
     cause: str
-
-
-def entities_in_doubt(happened: Sequence[PairingEvent]) -> list[str]:
-    """The entities that failed over or became suspect, according to these events."""
-    return [event.path for event in happened if isinstance(event, (EntityFailedOver, EntitySuspected))]

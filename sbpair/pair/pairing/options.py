@@ -208,7 +208,7 @@ class PairedNamespaceOptions:
         return None if self.failover_on_busy_after is None else self.failover_on_busy_after.total_seconds()
 
     def health_policy(self) -> HealthPolicy:
-        """How the health of an entity is judged."""
+        """The policy by which the health of an entity is judged."""
         given = self.return_over
         return HealthPolicy(
             self.failover_share,
@@ -250,7 +250,7 @@ SHOWN = (
 
 
 def shown_options(options: PairedNamespaceOptions) -> dict[str, object]:
-    """The values of SHOWN, with times in seconds."""
+    """Return the values of SHOWN, with times in seconds."""
     values = {name: getattr(options, name) for name in SHOWN}
     return {
         name: value.total_seconds() if isinstance(value, timedelta) else value

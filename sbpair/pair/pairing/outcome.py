@@ -20,7 +20,7 @@ PRIMARY, SECONDARY, SPOOL = "primary", "secondary", "spool"
 
 
 class Failure(Enum):
-    """The kind of a failed attempt; it decides what happens to the message."""
+    """The kind of a failed attempt; it decides what is done with the message."""
 
     UNAVAILABLE = "unavailable"  # starts the failover interval; the message can be redirected
     BUSY = "busy"  # retried after a pause, within the caller's timeout
@@ -29,8 +29,7 @@ class Failure(Enum):
     CALLER = "caller"  # raised: this message or argument will never be accepted
 
 
-@dataclass(frozen=True, slots=True)
-class Classification:
+class Classification(NamedTuple):
     """The meaning of one error for the entity and for the message."""
 
     failure: Failure
@@ -46,9 +45,53 @@ class Classification:
     is_shortage: bool = False  # this machine has no descriptor or memory free; own, too
     retry_after: float | None = None  # delay in seconds that the broker requests
 
+    @property
+    def is_of_message(self) -> bool:
+        """Whether the broker answered this message with a failure, which may be due to the message alone."""
+        is_answer = self.is_link_in_doubt and not (self.is_ambiguous or self.is_of_side or self.is_own)
+        return is_answer and self.failure is Failure.UNAVAILABLE
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+
+MAX_REMEMBERED_TEXT = 1000  # characters
+
+
+class RememberedFailure(NamedTuple):
+    """The class, text and condition of an error, to raise it again later; of bounded size.
+
+    The exception itself would keep its traceback, and with it the frames of its send and the message; if raised twice,
+    it would collect the frames of both.
+    """
+
+    kind: type[Exception]
+    args: tuple[object, ...]
+    attributes: tuple[tuple[str, object], ...]
+
+    @classmethod
+    def of(cls, error: Exception) -> RememberedFailure:
+        """Return the memory of this error: plain arguments and attributes are kept, all others become None."""
+        attributes = tuple((name, _plain(value)) for name, value in vars(error).items())
+        return cls(type(error), tuple(map(_plain, error.args)), attributes)
+
+    def again(self) -> Exception:
+        """Return a new exception of this class; if that cannot be created, a RuntimeError with its name and text."""
+        try:
+            error = self.kind.__new__(
+                self.kind, *self.args
+            )  # its constructor may want more than its arguments
+        except Exception:  # a class of an application, such as a credential's
+            return RuntimeError(": ".join([self.kind.__name__, *map(str, self.args)]))
+        error.args = self.args
+        error.__dict__.update(self.attributes)
+        return error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str | bytes):
+        return value[:MAX_REMEMBERED_TEXT]
+    return value if isinstance(value, bool | int | float | Enum) else None
+
+
+class Stored(NamedTuple):
     """Accepted by a broker, the primary if ``backlog`` is None; or written to the spool."""
 
     backlog: int | None
@@ -56,9 +99,8 @@ class Stored:
     is_spooled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Refused: the error to raise to the caller. ``is_parked`` says that a backlog queue raised it."""
+class Refused(NamedTuple):
+    """Refused: the error to raise to the caller. ``is_parked`` says that a backlog queue caused it."""
 
     error: Exception
     is_parked: bool
@@ -71,8 +113,7 @@ class Refused:
         return type(self.error).__name__
 
 
-@dataclass(frozen=True, slots=True)
-class Stranded:
+class Stranded(NamedTuple):
     """Accepted by no broker: the errors of all attempts, the primary's first, and that of the spool."""
 
     causes: tuple[Exception, ...]
@@ -80,7 +121,7 @@ class Stranded:
 
     @property
     def cause(self) -> str:
-        """The class of the last error: the spool's, if it was asked."""
+        """The class of the last error, which is the spool's if it was tried."""
         errors = self.causes if self.spool_error is None else (self.spool_error,)
         return type(errors[-1]).__name__ if errors else "no time was left"
 
@@ -99,7 +140,7 @@ class ParkReason(StrEnum):
 
 
 class StoredIn(Enum):
-    """Where accepted messages are stored."""
+    """The place where accepted messages are stored."""
 
     PRIMARY = "primary"
     BACKLOG = "backlog"
@@ -135,13 +176,13 @@ _make = tuple.__new__  # bypasses the named tuple's own __new__, which doubles t
 
 
 def at_primary(message_id: str) -> SendReceipt:
-    """The receipt of one message that the fast path sent to the primary."""
+    """Return the receipt of one message that the fast path sent to the primary."""
     return _make(SendReceipt, (_PRIMARY, None, (message_id,), False, ()))
 
 
 @dataclass(slots=True)
 class Times:
-    """The sends of one side and outcome: how many ended within each bound, and their seconds."""
+    """The sends of one side and outcome: how many ended within each bound, and the sum of their seconds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0
@@ -154,14 +195,14 @@ class Times:
         self.total += seconds
 
     def cumulative_counts(self) -> list[int]:
-        """The sends that ended within each bound, and last all of them."""
+        """Return how many sends ended within each bound, and last the total number."""
         return list(accumulate(self.counts))
 
 
 class SendTimes:
     """The sends of one client, by where their messages were stored and by outcome.
 
-    ``primary`` are those that the primary accepted.
+    ``primary`` counts those that the primary accepted.
     """
 
     bounds = BOUNDS
@@ -171,13 +212,13 @@ class SendTimes:
         self._others: dict[tuple[str, str], Times] = {}
 
     def ended(self, outcome: Outcome, seconds: float) -> None:
-        """Count a send that its flow ended."""
+        """Count a send that was decided by its flow."""
         key = _key(outcome)
         times = self.primary if key == (PRIMARY, ACCEPTED) else self._others.setdefault(key, Times())
         times.add(seconds)
 
     def by_side(self) -> dict[tuple[str, str], Times]:
-        """The sends by side and outcome; those that did not occur are left out."""
+        """Return the sends by side and outcome; combinations that did not occur are left out."""
         return {(PRIMARY, ACCEPTED): self.primary, **self._others}
 
 

@@ -56,7 +56,8 @@ class PairedServiceBusProcessor(BaseProcessor):
     async def stop(self) -> None:
         """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest.
 
-        Called in a message handler, which it would wait for, it returns at once: the stop goes on by itself.
+        When called in a message handler, it returns at once, because it would wait for this handler; the stop continues
+        in the background.
         """
         self.request_stop()
         if self._runtime is None:

@@ -13,6 +13,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from types import TracebackType
@@ -33,11 +34,12 @@ from .threads import Handler, ThreadInvoker
 from .tracing import spans
 
 T = TypeVar("T")
+ASKED_EVERY = 0.5  # seconds
 
 
 @dataclass(eq=False)
 class _AtFork:
-    """What a fork needs of a processor."""
+    """The fork handlers of a processor."""
 
     lock: threading.Lock
     reopen_in_child: Callable[[], None]
@@ -65,6 +67,9 @@ class PairedServiceBusProcessor(BaseProcessor):
         self._thread: threading.Thread | None = None
         self._invoker: ThreadInvoker | None = None
         self._stopped = _set_event()
+        self._is_stopping = False
+        self._asked_to_stop = asyncio.Event()  # of the loop
+        self._stop_failed: BaseException | None = None
         self._lock = threading.Lock()
         self._at_fork = _AtFork(self._lock, self._stop_in_child)
         reopen_after_fork(self._at_fork)
@@ -77,8 +82,8 @@ class PairedServiceBusProcessor(BaseProcessor):
     def stop(self) -> None:
         """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest.
 
-        Called in a message handler, which it would wait for, it returns at once: the stop goes on in a thread of its
-        own. Must not be called from a signal handler: use :meth:`request_stop` there.
+        When called in a message handler, it returns at once, because it would wait for this handler; the stop continues
+        in another thread. Must not be called from a signal handler: use :meth:`request_stop` there.
         """
         if self._invoker is not None and self._invoker.is_called_from_handler():
             self.request_stop()
@@ -87,39 +92,44 @@ class PairedServiceBusProcessor(BaseProcessor):
             self._stop()
 
     def _stop(self) -> None:
-        with self._lock:
-            thread, loop, core, stopped = self._thread, self._loop, self._runtime, self._stopped
-            self._thread = None
-        if thread is None or loop is None or core is None:
-            stopped.wait()  # another call may be stopping it
-            return
-        try:
-            asyncio.run_coroutine_threadsafe(core.stop(), loop).result()
-        finally:
-            with self._lock:
-                self._loop = self._runtime = self._invoker = None  # no call is passed to the loop any more
-            loop.call_soon_threadsafe(loop.stop)
+        """Let the loop's thread stop everything and end, and wait for it.
+
+        Takes no lock, and leaves all changes to that thread, so an interrupted call can be repeated.
+        """
+        thread = self._thread
+        while True:
+            self._is_stopping, loop = True, self._loop
+            if loop is not None:
+                with suppress(RuntimeError):  # it has ended meanwhile
+                    loop.call_soon_threadsafe(self._asked_to_stop.set)
+            if self._stopped.wait(ASKED_EVERY):  # it may still begin
+                break
+        if thread is not None:
             thread.join()
-            stopped.set()
+        failed, self._stop_failed = self._stop_failed, None
+        if failed is not None:
+            raise failed
 
     def request_stop(self) -> None:
         """Ask :meth:`run` to stop and return at once; for signal handlers and message handlers."""
         self._stop_requests.put(None)
 
     def _stop_in_child(self) -> None:
-        """In a forked child: be stopped. The thread and its connections are the parent's, and run on there."""
+        """In a forked child: count as stopped. The thread and its connections belong to the parent, and run on."""
         if self._loop is not None:
             leave_to_the_parent((self._loop, self._runtime))
         self._thread = self._loop = self._runtime = self._invoker = None
+        self._is_stopping = False
         self._stopped = _set_event()
 
     def __enter__(self) -> Self:
-        if self._thread is None:
-            self._stopped.wait()  # a handler may have asked for a stop that still goes on
+        if self._is_stopping:  # a handler may have asked for a stop that still goes on
+            self._stop()
         with self._lock:
             if self._thread is not None:
                 raise ValueError(f"the processor of {self.path} is running")
             self._stop_requests = SimpleQueue()
+            self._stopped, self._is_stopping = threading.Event(), False
             ready: SimpleQueue[BaseException | None] = SimpleQueue()
             self._thread = threading.Thread(
                 target=self._serve, args=(ready,), name=f"sbpair-processor-{self.path}", daemon=True
@@ -128,12 +138,12 @@ class PairedServiceBusProcessor(BaseProcessor):
                 self._thread.start()
             except BaseException:
                 self._thread = None
+                self._stopped.set()
                 raise
             error = ready.get()
-            if error is not None:
-                self._thread = None
-                raise error
-            self._stopped = threading.Event()
+        if error is not None:
+            self._stopped.wait()
+            raise error
         return self
 
     def __exit__(
@@ -143,39 +153,51 @@ class PairedServiceBusProcessor(BaseProcessor):
 
     def _serve(self, ready: SimpleQueue[BaseException | None]) -> None:
         """Run the loop of the processor, in its thread."""
+        loop: asyncio.AbstractEventLoop | None = None
         try:
             loop = self._loop = asyncio.new_event_loop()
+            invoker, core = loop.run_until_complete(self._begin())
         except BaseException as error:  # no descriptor is left, for one
+            self._has_ended(loop)
             ready.put(error)
             return
-
-        async def begin() -> ThreadInvoker:
-            invoker = self._invoker = ThreadInvoker(self._handler, spans(self.path))
-            self._runtime = Processor(
-                self.path,
-                self._addresses,
-                invoker,
-                self.options,
-                counters=self._counters,
-                emit=self._events.emit,
-                reports_messages=lambda: self.reports_messages,
-            )
-            self._runtime.start()
-            return invoker
-
+        ready.put(None)
         try:
+            loop.run_until_complete(self._asked_to_stop.wait())
             try:
-                invoker = loop.run_until_complete(begin())
+                loop.run_until_complete(core.stop())
             except BaseException as error:
-                ready.put(error)
-                return
-            ready.put(None)
-            loop.run_forever()
+                self._stop_failed = error
+            with self._lock:
+                self._loop = self._runtime = self._invoker = None  # no call is passed to the loop any more
             invoker.close()
             loop.run_until_complete(_cancel_other_tasks())
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
+            self._has_ended(loop)
+
+    async def _begin(self) -> tuple[ThreadInvoker, Processor]:
+        self._asked_to_stop = asyncio.Event()
+        invoker = self._invoker = ThreadInvoker(self._handler, spans(self.path))
+        core = self._runtime = Processor(
+            self.path,
+            self._addresses,
+            invoker,
+            self.options,
+            counters=self._counters,
+            emit=self._events.emit,
+            reports_messages=lambda: self.reports_messages,
+        )
+        core.start()
+        return invoker, core
+
+    def _has_ended(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Record in the loop's thread that the processor has stopped."""
+        if loop is not None:
             loop.close()
+        self._thread = self._loop = self._runtime = self._invoker = None
+        self._is_stopping = False
+        self._stopped.set()
 
     # Settling by hand
 

@@ -22,7 +22,7 @@ class Deduplication:
     def __init__(self, window: float, most: int = MAX_IDS) -> None:
         self._window = window
         self._most = most
-        # In the order of their times; a dict would pass over all that were forgotten to find the first.
+        # In the order of their times; a dict would skip over all removed entries to find the first.
         self._handled: OrderedDict[str, float] = OrderedDict()
         self._running: set[str] = set()
 

@@ -11,6 +11,7 @@ At most ``max_concurrent_calls`` handlers run at a time, over all links.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -20,6 +21,10 @@ from .deduplication import Deduplication, Sighting
 from .delivery import Delivery, DeliveryPhase, message_id_of
 from .settlement import Settle, Verb, outcome_of
 from .status import ProcessorCounters
+
+SETTLED_WITHIN = 10.0  # seconds after which unsettled messages that leave no room are logged
+
+_logger = logging.getLogger("sbpair.processor")
 
 
 class Invoker(Protocol):
@@ -66,6 +71,7 @@ class Dispatcher:
         self._running: dict[Delivery, None] = {}
         self._waiting: deque[Delivery] = deque()
         self._twins: dict[str, list[Delivery]] = {}  # wait for the outcome of a message with the same id
+        self._is_stuck = False
         self.is_idle = asyncio.Event()
         """Set while no handler is running."""
         self.is_idle.set()
@@ -138,7 +144,23 @@ class Dispatcher:
         delivery.link.returned(delivery)
         if not self._running:
             self.is_idle.set()
+            if self._is_full_of_unsettled() and not self._is_stuck:
+                self._is_stuck = True
+                self._loop.call_later(SETTLED_WITHIN, self._tell_of_unsettled)
         self._changed()
+
+    def _is_full_of_unsettled(self) -> bool:
+        return not self._autosettle and not self._running and self.in_hand >= self.window.limit
+
+    def _tell_of_unsettled(self) -> None:
+        """Log once that nothing more is received until the caller settles messages."""
+        self._is_stuck = self._is_full_of_unsettled()
+        if self._is_stuck:
+            _logger.warning(
+                "nothing more is received: %d messages whose handlers have returned are not settled; settle them, "
+                "or let the processor do it (autosettle)",
+                self.in_hand,
+            )
 
     def _start_waiting(self) -> None:
         waiting = self._waiting
@@ -150,11 +172,12 @@ class Dispatcher:
     def left(self, delivery: Delivery) -> None:
         """Record that a message is no longer in flight: it is being settled, or is gone."""
         self.in_hand -= 1
+        self._is_stuck = False
         if delivery.name is not None and delivery not in self._running:
             self._conclude(delivery)
 
     def _conclude(self, delivery: Delivery) -> None:
-        """Remember the id of a handled message, and let its waiting duplicates go on."""
+        """Remember the id of a handled message and release its waiting duplicates."""
         name, delivery.name = delivery.name, None
         if name is None or self._memory is None:
             return

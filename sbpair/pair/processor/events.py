@@ -44,12 +44,14 @@ class MessagesReceived(ProcessorEvent):
 
     Emitted before they are settled, for an audit. The tuples are parallel; "" and 0 stand for missing values.
     ``enqueued``: by the broker's clock, in milliseconds since the epoch; 0 for one that was scheduled.
+    ``checksums``: the CRC-32 of each body, -1 for one that is not of data.
     """
 
     message_ids: tuple[str, ...]
     session_ids: tuple[str, ...]
     sequence_numbers: tuple[int, ...]
     enqueued: tuple[int, ...] = ()
+    checksums: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class HandlerFailed(ProcessorEvent):
 
 @dataclass(frozen=True, slots=True)
 class LockEnded(ProcessorEvent):
-    """The lock of a message ended before it was settled: it is delivered again.
+    """The lock of a message expired before it was settled: it is redelivered.
 
     ``handled`` is true if the handler had returned.
     """
@@ -118,23 +120,32 @@ class SessionReleased(ProcessorEvent):
 
 LINES: dict[type[ProcessorEvent], LogLine] = {
     ReceivingStarted: LogLine(INFO, "{path} on the {side} is being received from"),
-    ReceivingLost: LogLine(WARNING, "{path} on the {side}: {reason}; {again}", repeats="path"),
-    EntityMissing: LogLine(WARNING, "{path} does not exist on the {side}; checked again later"),
+    ReceivingLost: LogLine(WARNING, "{path} on the {side}: {reason}; {again}", repeats="path side reason"),
+    EntityMissing: LogLine(
+        WARNING, "{path} does not exist on the {side}; checked again later", repeats="path side"
+    ),
     MessagesReceived: LogLine(DEBUG, "handlers of {path} on the {side} ended"),
     HandlerFailed: LogLine(ERROR, "a handler of {path} raised {error}; message {message_id} is abandoned"),
     LockEnded: LogLine(
         WARNING,
-        "the lock of message {message_id} of {path} ended before it was settled: it is delivered again",
+        "locks of messages of {path} ended before they were settled, {message_id} first: they are delivered again",
+        repeats="path",
     ),
     SettlementUnknown: LogLine(
-        WARNING, "the link to {path} on the {side} was lost before settlements were confirmed"
+        WARNING,
+        "the link to {path} on the {side} was lost before settlements were confirmed",
+        repeats="path side",
     ),
     SettlementRefused: LogLine(
-        WARNING, "{path} on the {side} refused to {verb} message {message_id}: {cause}"
+        WARNING,
+        "{path} on the {side} refused to {verb} message {message_id}: {cause}",
+        repeats="path side verb cause",
     ),
     DuplicatesCompleted: LogLine(DEBUG, "messages of {path} were handled before, and are completed"),
     LinkSilent: LogLine(
-        WARNING, "a link to {path} on the {side} delivered nothing for {seconds:.0f} s, and is replaced"
+        WARNING,
+        "a link to {path} on the {side} delivered nothing for {seconds:.0f} s, and is replaced",
+        repeats="path side",
     ),
     SessionAccepted: LogLine(DEBUG, "session {session_id} of {path} on the {side} is held"),
     SessionReleased: LogLine(DEBUG, "session {session_id} of {path} on the {side} is no longer held"),

@@ -15,7 +15,7 @@ from sbpair.pair.client.errors import condition_text
 from sbpair.pair.client.link import Receiver
 from sbpair.pair.client.locks import LockClock
 from sbpair.pair.client.settling import Settlements, release
-from sbpair.pair.ground.enqueued import enqueued_of
+from sbpair.pair.ground.recorded import checksum_of, enqueued_of
 from sbpair.pair.ground.side import Side
 
 from . import events
@@ -79,7 +79,7 @@ class EntityLink(ABC):
         left = self._arrived(payload, now)
         if self.is_stopping or receiver is None or left <= 0:
             self._release([delivery_id])
-            context.changed()  # it used up credit: without a word, nothing more would come
+            context.changed()  # it used up credit: without new credit, nothing more would come
             return
         message = ReceivedMessage(payload, tag, self.side)
         delivery = Delivery(self, receiver, delivery_id, tag, message, now, now + left)
@@ -156,7 +156,7 @@ class EntityLink(ABC):
             release(self._receiver, delivery_ids)
 
     def _flush(self, receiver: Receiver) -> None:
-        """Send the settlements of this turn of the loop; those of a link that has ended become strays."""
+        """Send the settlements of this turn of the loop; if the link has ended, they become strays."""
         if receiver is self._receiver and not receiver.detached.done():
             self._report_received(self._settlements.due)
             self._settlements.flush(receiver)
@@ -189,6 +189,7 @@ class EntityLink(ABC):
                     tuple(str(message.session_id or "") for message in handled),
                     tuple(message.sequence_number or 0 for message in handled),
                     tuple(map(enqueued_of, handled)),
+                    tuple(map(checksum_of, handled)),
                 )
             )
 
@@ -229,7 +230,7 @@ class EntityLink(ABC):
         self._context.emit(events.SettlementUnknown(time.time(), self._context.path, self.side.value, ids))
 
     def _lose(self, delivery: Delivery, error: Exception) -> None:
-        """Give up a message whose lock is lost: notify its handler; the broker delivers it again."""
+        """Give up a message whose lock is lost and notify its handler; the broker redelivers it."""
         if not self._leave(delivery):
             return
         delivery.end(Answer.LOCK_LOST)
@@ -255,7 +256,7 @@ class EntityLink(ABC):
             self._is_withdrawn = self._is_withdrawn or not grant
 
     def _clear_credit(self) -> None:
-        """Ask the peer to clear the credit: until it has, messages come that it sent before."""
+        """Ask the peer to clear the credit; until it has done so, messages that it sent before may arrive."""
         receiver = self._receiver
         may_come = receiver is not None and (receiver.credit > 0 or self._is_withdrawn)
         if receiver is not None and may_come and self._clearing_since is None:
@@ -281,7 +282,7 @@ class EntityLink(ABC):
     # The end
 
     def _let_go(self, connection: NamespaceConnection, receiver: Receiver) -> None:
-        """Detach without waiting; a peer that does not even answer that loses its connection."""
+        """Detach without waiting; if the peer does not answer even that, its connection is closed."""
         receiver.let_go()
         self._loop.call_later(CONFIRM_WITHIN, self._check_detached, connection, receiver)
 

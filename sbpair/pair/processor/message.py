@@ -57,9 +57,9 @@ class ReceivedMessage:
         side: Side = Side.PRIMARY,
         locked_until: datetime | None = None,
     ) -> None:
-        """``payload`` is the encoded message and ``tag`` its delivery tag.
+        """Create a message from its encoding ``payload`` and its delivery tag ``tag``.
 
-        ``locked_until`` replaces the time in the message: that of the session, or of a renewal.
+        ``locked_until``, the end of a session's lock or a renewed lock, replaces the time in the message.
         """
         self.payload = payload
         self.side = side

@@ -44,6 +44,9 @@ class ProcessorOptions:
     missing_entity_interval: timedelta = timedelta(seconds=60)
     """How often to check for an entity that does not exist on a side; 1 s to 1 h."""
 
+    operation_timeout: timedelta = timedelta(seconds=60)
+    """How long a namespace may take to answer, or be silent, before its connection counts as lost; 5 s to 10 min."""
+
     retry_backoff_max: timedelta = timedelta(seconds=30)
     """Maximum delay between two attempts to reach a namespace; 100 ms to 10 min."""
 
@@ -53,6 +56,7 @@ class ProcessorOptions:
         "deduplicate": (1, 86_400),
         "stop_timeout": (0, 3600),
         "missing_entity_interval": (1, 3600),
+        "operation_timeout": (5, 600),
         "retry_backoff_max": (0.1, 600),
     }
     MAX_CALLS: ClassVar[int] = 5000

@@ -35,7 +35,7 @@ from .status import ProcessorCounters
 logger = logging.getLogger("sbpair.processor")
 
 TICK = 1.0  # seconds between checks while anything is in flight
-MIN_TICK_SECONDS = 0.05  # seconds until the next check, whatever is due
+MIN_TICK_SECONDS = 0.05  # seconds until the next check, at least
 SIDES: dict[str, tuple[Side, ...]] = {
     "auto": (Side.PRIMARY, Side.SECONDARY),
     "never": (Side.PRIMARY,),

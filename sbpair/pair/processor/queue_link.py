@@ -94,8 +94,8 @@ class QueueLink(EntityLink):
         if now - self._clock_read_at >= CLOCK_READ_EVERY:
             self._read_clock(payload, now)
         if self._lock_left <= 0:
-            # it waited in the socket while this process was suspended, or the broker's clock was set: what comes once
-            # the credit is used up or cleared was locked since, and shows which
+            # Either it waited in the socket while this process was suspended, or the broker's clock was set. Messages
+            # that come after the credit is used up or cleared were locked later, and show which.
             self._clear_credit()
         return self._lock_left
 
@@ -103,7 +103,7 @@ class QueueLink(EntityLink):
         self._context.dispatcher.take(delivery)
 
     def _read_clock(self, payload: bytes, now: float) -> None:
-        """Measure how much of a new lock is left, and the lock duration of this entity."""
+        """Measure how much of a new lock remains on arrival, and the lock duration of this entity."""
         self._clock_read_at = now
         ends, clock, local = locked_until_of(payload), self._clock, self._clock.local()
         since = self._locked_since if clock.is_measured else local  # the first message of all counts as new
@@ -130,7 +130,7 @@ class QueueLink(EntityLink):
     def _give_back_forgotten(self) -> None:
         """Give back the waiting messages of earlier links: the broker has lost their locks, for example by a restart.
 
-        It delivers these messages again. Running handlers continue.
+        The broker redelivers these messages. Running handlers continue.
         """
         for delivery in list(self._open.values()):
             if delivery.phase is DeliveryPhase.WAITING and delivery.receiver is not self._receiver:
@@ -221,8 +221,9 @@ class QueueLink(EntityLink):
             self._asking = asyncio.ensure_future(self._ask())
 
     async def _ask(self) -> None:
-        """Peek to find out whether messages wait that should have been delivered. A peek that hangs is fatal to the
-        connection.
+        """Peek to find out whether messages wait that should have been delivered.
+
+        If the peek hangs, the connection is closed.
         """
         connection, path = self._connection, self._context.path
         if connection is None:
@@ -256,7 +257,7 @@ class QueueLink(EntityLink):
         """Give back the messages in flight, wait for the last confirmations, and detach."""
         await self._strays.close(CONFIRM_WITHIN)
         await super().close()
-        self._forget()  # a peer that is silent has not ended the link: what it did not confirm is a stray now
+        self._forget()  # a silent peer has not ended the link: unconfirmed settlements become strays
         self._strays.give_up()
 
     def _forget(self) -> None:

@@ -175,7 +175,7 @@ class SessionLink(EntityLink):
 
     @property
     def _is_rewinding(self) -> bool:
-        """Whether a message may still come that must not be handled before an abandoned one: no credit until then."""
+        """Whether an abandoned message is yet to be redelivered: later messages must wait, so no credit is granted."""
         return self._clearing_since is not None or bool(self._coming_back)
 
     def _answered(self, delivery: Delivery, answer: Answer, cause: str) -> None:
@@ -237,7 +237,7 @@ class SessionLink(EntityLink):
     # The end
 
     def _stray(self, delivery: Delivery, was_sent: bool) -> None:
-        """Handle the end of the link, and of the lock with it: sent settlements are unknown, the rest is lost."""
+        """Handle the end of the link, and with it of the lock: sent settlements are unknown, the others are lost."""
         delivery.end(None if was_sent else Answer.LOCK_LOST)
         if was_sent:
             self._tell_unknown([delivery])

@@ -83,7 +83,7 @@ class Sessions:
         """Accept sessions until the connection ends; return the peer's error.
 
         Raises TokenRefusedError, LinkRefusedError or ConnectionLostError when no session can be accepted and none is
-        held: a refusal costs the others nothing.
+        held. While sessions are held, a refusal does not affect them.
         """
         context = self._context
         await connection.authorize(context.path)
@@ -132,7 +132,7 @@ class Sessions:
         task.add_done_callback(self._serving.discard)
 
     async def _pause(self, error: ClientError) -> None:
-        """Wait before the next request for a session; a session that ends may make room for it, on the peer too."""
+        """Wait before the next request for a session, or until a session ends; that may free a place at the peer."""
         pause = self._backoff.next_pause()
         logger.warning(
             "%s on the %s gives no further session, while %d are held; asking again in %.1f s: %s",

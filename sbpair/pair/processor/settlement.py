@@ -111,11 +111,11 @@ def outcome_of(error: BaseException | None) -> tuple[Verb, DeliveryState]:
 
 
 def _sendable(chosen: Settle) -> DeliveryState:
-    """Return the delivery state of an outcome. Raises ValueError when it has no encoding, or too long a one."""
+    """Return the delivery state of an outcome. Raises ValueError when it cannot be encoded or is too long."""
     try:
         state = chosen.state()
         size = len(encode_composite(Disposition(True, 0, 0, False, state)))
-    except Exception as error:  # whatever a text or a property of the application does
+    except Exception as error:  # any error that a text or a property of the application causes
         text = f"the message cannot be settled so: {type(error).__name__}: {error}"
         raise ValueError(text) from error
     if size > MAX_STATE_BYTES:
@@ -132,7 +132,7 @@ class Answer(StrEnum):
 
 
 def answer_to(proposed: DeliveryState, answered: DeliveryState | None) -> Answer:
-    """Return the meaning of the state ``answered`` to a settlement with the state ``proposed``."""
+    """Return what the peer's state ``answered`` means for a settlement with the state ``proposed``."""
     error = answered.error if isinstance(answered, Rejected) else None
     if error is not None:
         return Answer.LOCK_LOST if error.symbol in LOCK_LOST else Answer.REFUSED

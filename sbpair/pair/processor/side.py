@@ -60,6 +60,7 @@ class ProcessorSide:
         self._namespace = namespace
         self._reception = reception
         self._context = context
+        self._answer_timeout = options.operation_timeout.total_seconds()
         self._missing_interval = options.missing_entity_interval.total_seconds()
         self._backoff = Backoff(options.retry_backoff_max.total_seconds())
         self._is_missing = False
@@ -110,7 +111,8 @@ class ProcessorSide:
 
     async def _connect(self) -> NamespaceConnection:
         if self.connection is None or not self.connection.is_open:
-            self.connection = await connect(self._namespace, timeout=CONNECT_WITHIN)
+            answer = self._answer_timeout
+            self.connection = await connect(self._namespace, timeout=CONNECT_WITHIN, answer_timeout=answer)
         return self.connection
 
     async def _receive(self, connection: NamespaceConnection) -> Condition | None:

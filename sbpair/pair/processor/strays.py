@@ -46,7 +46,10 @@ class Strays:
     """The strays of one side."""
 
     def __init__(self, path: str, ended: Ended, unknown: Callable[[list[Stray]], None]) -> None:
-        """``ended`` is called with the broker's refusal or None, ``unknown`` with strays whose fate is unknown."""
+        """Create an empty set of strays.
+
+        ``ended`` is called with the broker's refusal or None, ``unknown`` with strays whose settlement is unknown.
+        """
         self._path = path
         self._ended = ended
         self._unknown = unknown

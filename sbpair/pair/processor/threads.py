@@ -48,7 +48,7 @@ class ThreadInvoker:
     def start(self, delivery: Delivery, finished: Finished) -> None:
         """Call the handler in a thread; ``finished`` is called in the loop with the error it raised, or None.
 
-        While no thread can start, the call waits for one, or for another call to end.
+        While no thread can be started, the call waits until one can, or until another call ends.
         """
         self._finished = finished
         self._running += 1
@@ -61,7 +61,7 @@ class ThreadInvoker:
         return threading.get_ident() in self._handlers
 
     def _add_threads(self) -> None:
-        """Start the threads that are missing; at the limit of threads, try again in a moment."""
+        """Start the threads that are missing; if the system allows no more threads, try again in a moment."""
         self._adding = None
         while self._threads < self._running:
             thread = threading.Thread(target=self._work, name=f"sbpair-handler-{self._threads}", daemon=True)

@@ -20,8 +20,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from sbpair.pair.auth.connection_string import NamespaceAccess, at_host, parse
@@ -146,6 +146,8 @@ class Syphon:
         self._is_clock_reported = False
         self._pauses = Pauses()
         self._gives_up = False  # when a side refuses
+        self._shutdown = asyncio.Event()
+        self._running: asyncio.Future[None] | None = None
         self._reconnected_at = -math.inf
 
     @classmethod
@@ -226,7 +228,7 @@ class Syphon:
 
     @property
     def paces(self) -> dict[tuple[str, ...], float]:
-        """The messages per second that a destination is sent at most, while it is paced: by path and side."""
+        """The messages per second that each destination may get while its pace is limited, by path and side."""
         now = time.monotonic()
         sides = zip((Side.PRIMARY, Side.SECONDARY), self._paces, strict=True)
         return {(path, side.value): rate for side, each in sides for path, rate in each.rates(now).items()}
@@ -236,12 +238,14 @@ class Syphon:
         """The destinations whose messages land on the secondary now, as keys: paths in lower case."""
         return () if self._landing is None else self._landing.landing
 
-    async def run(self, shutdown: asyncio.Event) -> None:
-        """Forward until ``shutdown`` is set; then finish messages in flight and release the others.
+    async def run(self, shutdown: asyncio.Event | None = None) -> None:
+        """Forward until :meth:`stop` or :meth:`request_stop` is called, or ``shutdown`` is set.
 
-        Raises NamespaceUnusableError with ``exit_on_refusal``, once a side has refused the syphon for five seconds.
+        Then messages in flight are finished within ``stop_timeout``, and the others released. Raises
+        NamespaceUnusableError with ``exit_on_refusal``, once a side has refused the syphon for five seconds.
         """
-        running = asyncio.ensure_future(self._run(shutdown))
+        self._shutdown = shutdown or asyncio.Event()
+        running = self._running = asyncio.ensure_future(self._run(self._shutdown))
         refused = asyncio.ensure_future(self._sides.wait_refused())
         watching = asyncio.ensure_future(self._watch_backlogs())
         ends = [running, refused] if self.options.exit_on_refusal else [running]
@@ -257,21 +261,31 @@ class Syphon:
         if reason is not None:
             raise NamespaceUnusableError(reason)
 
+    def request_stop(self) -> None:
+        """Ask :meth:`run` to stop and return at once; for signal handlers of the event loop."""
+        self._shutdown.set()
+
+    async def stop(self) -> None:
+        """End :meth:`run`: finish messages in flight within ``stop_timeout``, and release the others."""
+        self.request_stop()
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
     def wake(self) -> None:
-        """Try at once what waits for another attempt: a side out of reach, or a destination that is held."""
+        """Retry at once all that waits for another attempt: unreachable sides and held destinations."""
         self._pauses.wake()
         if self._session is not None:
             self._session.wake()
 
     def abort(self) -> None:
-        """Drop both connections at once, without any further settlement; unsettled messages are delivered again."""
+        """Drop both connections at once, without settling anything more; unsettled messages are redelivered."""
         if self._session is not None:
             self._session.abort()
 
     async def _run(self, shutdown: asyncio.Event) -> None:
         try:
             while not shutdown.is_set():
-                session = await unless(shutdown, self._next_session(gives_up=False))
+                session = await run_until(shutdown, self._next_session(gives_up=False))
                 if session is not None:
                     await self._pump_until(session, shutdown)
         finally:
@@ -298,7 +312,7 @@ class Syphon:
     # Sessions
 
     async def _end_session(self) -> None:
-        """End a session that began in the turn in which this was cancelled: nobody else knows of it."""
+        """End a session that was started in the turn of the loop in which its creator was cancelled."""
         session, self._begun = self._begun, None
         if session is not None:
             await session.stop()
@@ -318,7 +332,7 @@ class Syphon:
         return self._session_over(*connecting.result())
 
     async def _may_land(self, landing: Landing, connecting: asyncio.Task[Connections]) -> bool:
-        """Wait until both sides are connected; return True if the primary stays out of reach for too long first."""
+        """Wait until both sides are connected; return True if the primary is out of reach for too long before that."""
         first_attempt = self._now() + FIRST_ATTEMPT
         while not connecting.done():
             due, now = landing.side_due(), self._now()
@@ -342,7 +356,7 @@ class Syphon:
                 connection.abort()
 
     async def _connect(self, *, gives_up: bool) -> Connections:
-        """Connect to both sides, the primary first: no backlog gets credit while it is down."""
+        """Connect to both sides, the primary first: while it is down, no backlog gets credit."""
         self._become(SyphonState.CONNECTING, self._reason)
         return await self._retry(self._connect_once, gives_up=gives_up)
 
@@ -356,15 +370,15 @@ class Syphon:
                 if gives_up and isinstance(error, NamespaceUnusableError):
                     raise
                 pause = backoff.next_pause()
-                if isinstance(error, OutOfReachError):  # to ask costs nobody anything
+                if isinstance(error, OutOfReachError):  # an attempt costs nothing
                     pause = min(pause, Backoff(ASKED_EVERY, ASKED_EVERY).next_pause())
-                self._lost(str(error), pause)
+                self._lost(str(error), pause, error.side)
                 await self._pauses.sleep(pause)
 
     async def _reconnect(self, side: Side, reason: str) -> NamespaceConnection:
-        """Connect a side again that a session has lost, while the other stays. Raises NamespaceUnusableError."""
+        """Connect a lost side again while the other stays connected. Raises NamespaceUnusableError."""
         state, pause = self._state, max(0.0, self._reconnected_at + MIN_SESSION_SECONDS - self._now())
-        self._lost(reason, pause)
+        self._lost(reason, pause, side)
         await self._pauses.sleep(pause)
         connect_once = self._connect_secondary if side is Side.SECONDARY else self._connect_primary_alone
         connection = await self._retry(connect_once, gives_up=self._gives_up)
@@ -374,23 +388,22 @@ class Syphon:
 
     async def _connect_primary_alone(self) -> NamespaceConnection:
         async with AsyncExitStack() as stack:
-            primary = await self._open_primary(stack)
-            primary, refusal = await self._claims.of_known(stack, primary)
+            primary, refusal = await self._open_and_claim(stack)
             if (
                 refusal is not None
                 and self.options.allowed_destinations is None
                 and self._session is not None
             ):
                 secondary = self._session.secondary
-                primary, refusal = await self._claims.of_parked(stack, primary, secondary, refusal)
+                with _said_of(Side.SECONDARY):
+                    primary, refusal = await self._claims.of_parked(stack, primary, secondary, refusal)
             self._note_claim(Side.PRIMARY, refusal)
             stack.pop_all()
         return primary
 
     async def _connect_once(self) -> Connections:
         async with AsyncExitStack() as stack:
-            primary = await self._open_primary(stack)
-            primary, refusal = await self._claims.of_known(stack, primary)
+            primary, refusal = await self._open_and_claim(stack)
             try:
                 secondary = await self._open_secondary(stack)
             except ConnectionLostError:
@@ -398,10 +411,17 @@ class Syphon:
                     self._note_claim(Side.PRIMARY, refusal)
                 raise
             if refusal is not None and self.options.allowed_destinations is None:
-                primary, refusal = await self._claims.of_parked(stack, primary, secondary, refusal)
+                with _said_of(Side.SECONDARY):  # where it looks for their paths
+                    primary, refusal = await self._claims.of_parked(stack, primary, secondary, refusal)
             self._note_claim(Side.PRIMARY, refusal)
             stack.pop_all()
         return primary, secondary
+
+    async def _open_and_claim(
+        self, stack: AsyncExitStack
+    ) -> tuple[NamespaceConnection, TokenRefusedError | None]:
+        with _said_of(Side.PRIMARY):
+            return await self._claims.of_known(stack, await self._open_primary(stack))
 
     async def _open_primary(self, stack: AsyncExitStack) -> NamespaceConnection:
         landing = self._landing
@@ -431,8 +451,9 @@ class Syphon:
         return secondary
 
     async def _open_secondary(self, stack: AsyncExitStack) -> NamespaceConnection:
-        secondary = await self._open(stack, Side.SECONDARY, self._secondary)
-        self._note_claim(Side.SECONDARY, await refusal_of(secondary, (NAMESPACE, *self.backlogs)))
+        with _said_of(Side.SECONDARY):
+            secondary = await self._open(stack, Side.SECONDARY, self._secondary)
+            self._note_claim(Side.SECONDARY, await refusal_of(secondary, (NAMESPACE, *self.backlogs)))
         return secondary
 
     def _session_over(
@@ -467,10 +488,11 @@ class Syphon:
         fault = as_fault(refusal)
         if isinstance(fault, NamespaceUnusableError):
             self._sides.refused(role, str(fault))
-        raise fault
+        with _said_of(role):
+            raise fault
 
     async def _connect_primary(self) -> NamespaceConnection:
-        """Open another connection to the primary and make a claim on it, since the service closes one without."""
+        """Open another connection to the primary and claim a path on it; the service closes one without claims."""
         async with AsyncExitStack() as stack:
             primary = await self._open(stack, Side.PRIMARY, self._primary)
             primary, refusal = await self._claims.of_known(stack, primary)
@@ -482,9 +504,10 @@ class Syphon:
     async def _open(
         self, stack: AsyncExitStack, role: Side, namespace: NamespaceAccess
     ) -> NamespaceConnection:
-        """Open a connection, which ``stack`` aborts."""
+        """Open a connection that ``stack`` aborts."""
         try:
-            connection = await self._dial(namespace)
+            with _said_of(role):
+                connection = await self._dial(namespace)
         except NamespaceUnusableError as error:
             self._sides.refused(role, str(error))
             raise
@@ -501,7 +524,7 @@ class Syphon:
         began = time.monotonic()
         checking = asyncio.ensure_future(self._stranded.run(lambda: session.secondary))
         try:
-            reason = await unless(shutdown, self._until_over(session, SyphonState.RUNNING))
+            reason = await run_until(shutdown, self._until_over(session, SyphonState.RUNNING))
             if reason is None:
                 self._become(SyphonState.DRAINING)
         finally:
@@ -511,8 +534,8 @@ class Syphon:
             self._become(SyphonState.CONNECTING, self._reason)
         if reason is not None:
             pause = max(0.0, MIN_SESSION_SECONDS - (time.monotonic() - began))
-            self._lost(reason, pause)
-            await unless(shutdown, asyncio.sleep(pause))
+            self._lost(reason, pause, session.lost_side)
+            await run_until(shutdown, asyncio.sleep(pause))
 
     async def _drain_once(self, session: ForwardingSession) -> bool:
         """Return True once the backlogs are empty, False if a side is lost first.
@@ -541,14 +564,15 @@ class Syphon:
                 self._emit(events.BacklogsDrained(time.time()))  # an audit relies on it for all backlogs
             return True
         self._become(SyphonState.CONNECTING, self._reason)
-        self._lost(reason or broken.result(), MIN_SESSION_SECONDS)
+        lost = Side.SECONDARY if reason else session.lost_side  # a drain looks at the secondary alone
+        self._lost(reason or broken.result(), MIN_SESSION_SECONDS, lost)
         await asyncio.sleep(MIN_SESSION_SECONDS)
         return False
 
     async def _until_over(self, session: ForwardingSession, state: SyphonState) -> str:
-        """Wait until a session is lost and has finished; return why.
+        """Wait until a session is lost and has finished; return the reason.
 
-        It gets the primary, and ``state``, once that is connected.
+        Once the primary is connected, the session and ``state`` get it.
         """
         broken = asyncio.ensure_future(session.wait_broken())
         try:
@@ -566,7 +590,7 @@ class Syphon:
     def _give_primary(
         self, session: ForwardingSession, connecting: asyncio.Task[Connections], state: SyphonState
     ) -> None:
-        """Let a session forward to the primary, beside what it is landing. Its connection to the secondary stays."""
+        """Let a landing session also forward to the primary. Its connection to the secondary stays."""
         self._connecting = None
         primary, secondary = connecting.result()
         secondary.abort()
@@ -616,13 +640,23 @@ class Syphon:
         if state is not SyphonState.LANDING:
             self._emit(events.SyphonConnected(time.time()))
 
-    def _lost(self, reason: str, retry_in: float) -> None:
+    def _lost(self, reason: str, retry_in: float, side: Side | None) -> None:
         if self._state is not SyphonState.LANDING:  # while messages land, the primary alone is retried
-            self._become(SyphonState.CONNECTING, reason)
-        self._emit(events.SyphonDisconnected(time.time(), reason, retry_in))
+            self._become(SyphonState.CONNECTING, reason if side is None else f"{side}: {reason}")
+        self._emit(events.SyphonDisconnected(time.time(), side or "", reason, retry_in))
 
     def _become(self, state: SyphonState, reason: str | None = None) -> None:
         self._state, self._reason = state, reason
+
+
+@contextmanager
+def _said_of(side: Side) -> Iterator[None]:
+    """Note on an error which side it came from, unless it is noted already."""
+    try:
+        yield
+    except ClientError as error:
+        error.side = error.side or side
+        raise
 
 
 def _loss_of(drained: asyncio.Future[None]) -> str | None:
@@ -635,8 +669,8 @@ def _reach(namespace: NamespaceAccess, route: Route, address: str | None) -> Nam
     return (namespace if route == Route() else namespace.along(route)).dial_at(address)
 
 
-async def unless(stop: asyncio.Event, work: Coroutine[object, object, T]) -> T | None:
-    """Return the result of ``work``; cancel it and return None when ``stop`` is set first."""
+async def run_until(stop: asyncio.Event, work: Coroutine[object, object, T]) -> T | None:
+    """Run ``work`` and return its result; when ``stop`` is set first, cancel it and return None."""
     task = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.wait())
     try:
@@ -649,7 +683,7 @@ async def unless(stop: asyncio.Event, work: Coroutine[object, object, T]) -> T |
 
 
 class Pauses:
-    """The pauses between attempts; :meth:`wake` ends those under way."""
+    """The pauses between attempts; :meth:`wake` ends all current ones."""
 
     def __init__(self) -> None:
         self._waking: set[asyncio.Future[None]] = set()

@@ -24,13 +24,14 @@ class SyphonConnected(SyphonEvent):
 class SyphonDisconnected(SyphonEvent):
     """A side was lost or could not be reached; retried in ``retry_in`` seconds."""
 
+    side: str
     reason: str
     retry_in: float
 
 
 @dataclass(frozen=True, slots=True)
 class SideRefused(SyphonEvent):
-    """A side refuses the syphon as a whole: nothing is settled, and it is retried until it accepts."""
+    """A side has refused the syphon as a whole for five seconds: nothing is settled, and it is retried."""
 
     side: str
     cause: str
@@ -107,6 +108,16 @@ class MessagesForwarded(SyphonEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class MessagesInDoubt(SyphonEvent):
+    """Links ended before these messages were answered: the destination may have a copy, and they are sent again."""
+
+    backlog: str
+    path: str
+    message_ids: tuple[str, ...]
+    side: str = "primary"
+
+
+@dataclass(frozen=True, slots=True)
 class DestinationHeld(SyphonEvent):
     """A destination cannot accept messages now; they wait unsettled, and it is retried in ``retry_in`` seconds."""
 
@@ -148,7 +159,7 @@ class LandingRefused(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessagesUntransferred(SyphonEvent):
-    """The transfer dead-letter queue of a backlog has ``count`` messages that landed and were refused after all.
+    """The transfer dead-letter queue of a backlog has ``count`` messages that landed but were then refused.
 
     They stay there until ``sbpair backlog redrive --transfer`` parks them again.
     """
@@ -188,11 +199,15 @@ class BacklogCaughtUp(SyphonEvent):
 
 LINES: dict[type[SyphonEvent], LogLine] = {
     SyphonConnected: LogLine(INFO, "connected; messages of the backlog queues that exist are forwarded"),
-    SyphonDisconnected: LogLine(WARNING, "{reason}; {again}"),
-    SideRefused: LogLine(ERROR, "the {side} refuses the syphon: {cause}; no message moves until it accepts"),
+    SyphonDisconnected: LogLine(WARNING, "{side}: {reason}; {again}", repeats="side reason"),
+    SideRefused: LogLine(
+        ERROR,
+        "the {side} refuses the syphon: {cause}; no message moves until it accepts",
+        repeats="side cause",
+    ),
     SideAccepted: LogLine(WARNING, "the {side} accepts the syphon again"),
     BacklogMissing: LogLine(DEBUG, "{backlog} does not exist on the secondary; checked again later"),
-    BacklogDetached: LogLine(WARNING, "{backlog}: {reason}", repeats="backlog"),
+    BacklogDetached: LogLine(WARNING, "{backlog}: {reason}", repeats="reason"),
     ClockDiffers: LogLine(
         WARNING, "the secondary's clock is {ahead:+.0f} s from this machine's: check its time"
     ),
@@ -205,13 +220,14 @@ LINES: dict[type[SyphonEvent], LogLine] = {
         "restart with --on-poison dead-letter",
     ),
     MessagesForwarded: LogLine(DEBUG, "{path} on the {side} accepted messages of {backlog}"),
-    DestinationHeld: LogLine(WARNING, "{path} is held: {reason}; {again}", repeats="path"),
+    MessagesInDoubt: LogLine(DEBUG, "{path} on the {side} did not answer for messages of {backlog}"),
+    DestinationHeld: LogLine(WARNING, "{path} is held: {reason}; {again}", repeats="path reason"),
     DestinationResumed: LogLine(WARNING, "{path} accepts messages again"),
     LandingBegan: LogLine(
         WARNING, "{path} has been out of reach for {out_of_reach:.0f} s; its messages land on the secondary"
     ),
     LandingEnded: LogLine(WARNING, "{path} answers again; its messages go to the primary"),
-    LandingRefused: LogLine(WARNING, "{path} cannot land: {reason}; {again}", repeats="path"),
+    LandingRefused: LogLine(WARNING, "{path} cannot land: {reason}; {again}", repeats="path reason"),
     MessagesUntransferred: LogLine(
         ERROR,
         "{backlog} has {count} messages that landed and were refused after all, because their entity was full for "

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
-from urllib.parse import urlsplit
 
-from sbpair.pair.auth.route import Route
+from sbpair.pair.auth.route import Proxy, Route
 from sbpair.pair.envelope.names import check_namespace_name, path_refusal
 from sbpair.pair.ground.ranges import check_choice, check_span, check_whole
 
@@ -67,7 +66,7 @@ class SyphonOptions:
     stop_timeout: timedelta = timedelta(seconds=10)
     """How long messages in flight may take to finish when the syphon stops; 0 to 10 min."""
     report_forwards: bool = False
-    """Emit MessagesForwarded for accepted messages; an audit journal needs it."""
+    """Emit MessagesForwarded and MessagesInDoubt, with the ids of messages; an audit journal needs it."""
     connection_verify: str | None = None
     """A PEM file of trusted certificates, instead of those of the system."""
     overdue_after: timedelta | None = None
@@ -140,7 +139,7 @@ class SyphonOptions:
 
 
 def _paths(name: str, paths: object) -> None:
-    """Raise ValueError for a path that no message can have: every message would be dead-lettered."""
+    """Raise ValueError for an invalid entity path: if it were accepted, every message would be dead-lettered."""
     if not isinstance(paths, tuple) or not all(isinstance(path, str) for path in paths):
         raise ValueError(f"{name} must be a tuple of paths, not {paths!r}")
     if not paths:
@@ -154,11 +153,4 @@ def _paths(name: str, paths: object) -> None:
 def _proxy(url: str, *, over_websocket: bool) -> None:
     if not over_websocket:
         raise ValueError("http_proxy needs over_websocket: AMQP over TCP does not use a proxy")
-    try:
-        split = urlsplit(url)
-        is_usable = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        # the URL is not shown: it may contain a password
-        raise ValueError("http_proxy must be http:// or https:// and a host")
+    Proxy.of_url(url)

@@ -20,7 +20,7 @@ NO_BACKLOGS = (
     "(`sbpair backlog create` does), or the namespaces are swapped, or --primary-namespace-name is not the senders'"
 )
 SHOWN = 5  # names in a log line
-GRACE = 5.0  # seconds that a refusal must last for :meth:`SideRefusals.wait_refused`
+GRACE = 5.0  # seconds that a refusal must last to be reported, and for :meth:`SideRefusals.wait_refused`
 
 
 class SyphonState(Enum):
@@ -64,7 +64,7 @@ class SyphonCounters:
 
 @dataclass(frozen=True, slots=True)
 class SideRefusal:
-    """Why a side refuses the syphon, and since when (monotonic seconds)."""
+    """The reason why a side refuses the syphon, and since when (monotonic seconds)."""
 
     cause: str
     since: float
@@ -73,15 +73,16 @@ class SideRefusal:
 class SideRefusals:
     """The sides that refuse the syphon as a whole.
 
-    A side refuses the syphon when ``$cbs`` refuses it, when no token is issued for it, when the side's certificate
-    is not trusted, and when a right is missing for all of its links. It is retried continuously; an accepted claim or
-    link ends the refusal. A refusal by one queue while others accept concerns only that queue; that of a path which the
-    side never accepted only the path (:mod:`~sbpair.pair.syphon.watch.claims`).
+    A side refuses the syphon when ``$cbs`` refuses it, when no token is issued for it, when the side's certificate is
+    not trusted, and when a right is missing for all of its links. The side is retried continuously; an accepted claim
+    or link ends the refusal. A refusal by one queue while others accept concerns only that queue, and the refusal of a
+    path that the side never accepted concerns only that path (:mod:`~sbpair.pair.syphon.watch.claims`).
     """
 
     def __init__(self, emit: Callable[[SyphonEvent], None]) -> None:
         self._emit = emit
         self._refusals: dict[Side, SideRefusal] = {}
+        self._told: set[Side] = set()
         self._changed = asyncio.Event()
 
     @property
@@ -98,16 +99,23 @@ class SideRefusals:
         return "; ".join(causes) or None
 
     def refused(self, role: Side, cause: str) -> None:
-        """Record that a side refuses the syphon; emits SideRefused the first time."""
-        if role not in self._refusals:
-            self._refusals[role] = SideRefusal(cause, time.monotonic())
-            self._changed.set()
+        """Record that a side refuses the syphon; if it still does after GRACE seconds, SideRefused is emitted.
+
+        An expired token is refused too, but the next one is accepted: nobody has to act on that.
+        """
+        now = time.monotonic()
+        known = self._refusals.setdefault(role, SideRefusal(cause, now))
+        self._changed.set()
+        if role not in self._told and now - known.since >= GRACE:
+            self._told.add(role)
             self._emit(SideRefused(time.time(), role.value, cause))
 
     def accepted(self, role: Side) -> None:
-        """Record that a side accepted a claim or a link; emits SideAccepted after a refusal."""
+        """Record that a side accepted a claim or a link; emits SideAccepted after a SideRefused."""
         if self._refusals.pop(role, None) is not None:
             self._changed.set()
+        if role in self._told:
+            self._told.discard(role)
             self._emit(SideAccepted(time.time(), role.value, "it accepts again"))
 
     async def wait_refused(self) -> str:
@@ -130,7 +138,7 @@ class BacklogLinks:
     """The backlog queues that are missing, or exist but have no link."""
 
     def __init__(self, emit: Callable[[SyphonEvent], None], backlogs: tuple[str, ...] = ()) -> None:
-        """``backlogs`` are all queues that the syphon reads."""
+        """Create the state of ``backlogs``, all queues that the syphon reads."""
         self._emit = emit
         self._backlogs = backlogs
         self.missing: set[str] = set()
@@ -144,17 +152,20 @@ class BacklogLinks:
 
     @property
     def status(self) -> SyphonStatus | None:
-        """The status of a connected syphon, or None when every existing queue has its link."""
+        """Return the status of a connected syphon, or None when every existing queue has its link."""
         if self._backlogs and self.missing.issuperset(self._backlogs):
             return SyphonStatus(SyphonState.NO_BACKLOGS, NO_BACKLOGS.format(self._backlogs[0]))
         return next(iter(self.detached.copy().values()), None)
 
     def note_attached(self, backlog: str) -> None:
         """Record that a link is attached."""
+        was_told = backlog in self._told
         self.missing.discard(backlog)
         self._told.discard(backlog)
         self.detached.pop(backlog, None)
         self._is_known(backlog)
+        if was_told and not self.missing:
+            logger.warning("all %d backlog queues exist now", len(self._backlogs))
 
     def note_missing(self, backlog: str) -> None:
         """Record that a queue does not exist; emits BacklogMissing, the first time."""
@@ -165,7 +176,7 @@ class BacklogLinks:
         self._is_known(backlog)
 
     def _is_known(self, backlog: str) -> None:
-        """Record that it is known whether a queue exists; log those that do not together, and each once."""
+        """Record whether a queue exists; once all are known, log the missing ones together, each only once."""
         self._unknown.discard(backlog)
         news = sorted(self.missing - self._told)
         if self._unknown or not news:

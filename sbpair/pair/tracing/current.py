@@ -1,7 +1,6 @@
-"""The tracing of this process, and which of the SDK's spans the current thread or task wants.
+"""The tracing of this process, and the choice of SDK spans in the current thread or task.
 
-``active`` is None until tracing is switched on, so that checking it is the only cost. Imports nothing of
-OpenTelemetry.
+``active`` is None until tracing is switched on, so that checking it is the only cost. Imports nothing of OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -22,7 +21,7 @@ CONTEXT_NAMES = ("traceparent", "Diagnostic-Id", "tracestate")
 
 
 class SdkSpans(Enum):
-    """The spans of the SDK that are made."""
+    """Which spans the SDK makes."""
 
     ALL = "all"
     ATTEMPTS = "those of sends, since the messages already have the context of their creation"
@@ -37,8 +36,7 @@ class TracedOperation:
     messages: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Processing:
+class Processing(NamedTuple):
     """The attributes of a handler's span that describe its message."""
 
     path: str
@@ -65,24 +63,24 @@ class Tracing(Protocol):
         """Give the message the context of a producer span, unless it has one."""
 
     def operation(self, name: str, path: str, host: str) -> AbstractContextManager[TracedOperation]:
-        """Measure an operation of a sender, in which the SDK makes spans for its attempts only."""
+        """Measure an operation of a sender, during which the SDK makes only the spans of its attempts."""
 
     def note(self, name: str, attributes: Attributes) -> None:
         """Add an event to the caller's span."""
 
     def processing(self, message: Processing) -> AbstractContextManager[object]:
-        """The span of a handler, a child of the message's creation and linked to it."""
+        """Open the span of a handler, a child of the message's creation span and linked to it."""
 
     def forwarded(
         self, headers: Mapping[str, str], attributes: Attributes, path: str, seconds: float, refusal: str
     ) -> None:
-        """The span of a message that a syphon delivered in the last ``seconds``, or dead-lettered with ``refusal``."""
+        """Record the span of a message that a syphon delivered in ``seconds``, or dead-lettered with ``refusal``."""
 
     def ids(self) -> tuple[str, str] | None:
-        """Trace id and span id of the current span in hexadecimal; None without one."""
+        """Return the trace id and span id of the current span in hexadecimal; None without one."""
 
     def export(self, metrics: MetricsSource, *, is_last: bool = False) -> None:
-        """Export these metrics too, for as long as they exist; with ``is_last``, to the last export of the process."""
+        """Export these metrics too, while they exist; with ``is_last``, until the last export of the process."""
 
 
 active: Tracing | None = None
@@ -90,13 +88,13 @@ _wanted: ContextVar[SdkSpans] = ContextVar("sbpair_sdk_spans", default=SdkSpans.
 
 
 def wanted_spans() -> SdkSpans:
-    """The spans of the SDK that are made in this thread or task."""
+    """Return which spans the SDK makes in this thread or task."""
     return _wanted.get()
 
 
 @contextmanager
 def only(spans: SdkSpans) -> Iterator[None]:
-    """Have the SDK make only these spans within the block."""
+    """Let the SDK make only these spans within the block."""
     token = _wanted.set(spans)
     try:
         yield
@@ -105,13 +103,13 @@ def only(spans: SdkSpans) -> Iterator[None]:
 
 
 def want(spans: SdkSpans) -> None:
-    """Have the SDK make only these spans in this thread or task from now on."""
+    """Let the SDK make only these spans in this thread or task from now on."""
     if active is not None:
         _wanted.set(spans)
 
 
 def background() -> Context | None:
-    """The context of a task that does housekeeping; None, which is a copy of the current one, without tracing."""
+    """Return the context for a background task; None, meaning a copy of the current one, if tracing is off."""
     if active is None:
         return None
     context = copy_context()
@@ -120,7 +118,7 @@ def background() -> Context | None:
 
 
 def headers_of(properties: Mapping[Any, object]) -> dict[str, str]:
-    """The creation context in application properties, as W3C headers; empty without a usable one."""
+    """Return the creation context in application properties as W3C headers; empty without a usable one."""
     found: dict[str, str] = {}
     for name in CONTEXT_NAMES:
         value = properties.get(name) or properties.get(name.encode())

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 NAME = "sbpair"
 SYSTEM = {"messaging.system": "servicebus"}
 BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-"""Seconds: what the conventions advise for durations."""
+"""Bounds in seconds, as the conventions advise for durations."""
 OUTCOMES = {"DeadLetter": "dead_letter", "Defer": "defer", "Abandon": "abandon"}
 """Exceptions by which a handler chooses an outcome; they do not count as errors."""
 
@@ -54,7 +54,7 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class PairedSpan(OpenTelemetrySpan):
-    """The SDK's span class, which makes only the wanted spans."""
+    """The span class of the SDK, changed to make only the wanted spans."""
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401 -- another class, at times
         spans = wanted_spans()
@@ -65,7 +65,7 @@ class PairedSpan(OpenTelemetrySpan):
 
 
 class _Unmade:
-    """In place of a span: the SDK may do with it what it does with one."""
+    """A span that is not made: it accepts the SDK's calls and does nothing."""
 
     span_instance = trace.INVALID_SPAN
     kind = None
@@ -114,11 +114,11 @@ class OpenTelemetry:
         self._exported = _exported_metrics()
 
     def switch_on(self) -> None:
-        """Have the SDK make its spans."""
+        """Let the SDK make its spans."""
         settings.tracing_implementation.set_value(PairedSpan)
 
     def switch_off(self) -> None:
-        """Leave the SDK's tracing as the environment has it."""
+        """Restore the SDK's tracing setting from the environment."""
         settings.tracing_implementation.unset_value()
 
     def create(self, message: AmqpAnnotatedMessage, path: str) -> None:
@@ -246,7 +246,7 @@ def _title(name: str, path: str) -> str:
 
 
 def _origin(headers: Mapping[str, str]) -> tuple[Any, list[Link]]:
-    """The context of a creation as the parent, and the link to it; nothing of either in a malformed one."""
+    """Return the creation context as the parent, and a link to it; neither if the headers are malformed."""
     if not headers:
         return None, []
     context = _propagator.extract(headers)
@@ -299,7 +299,7 @@ class _ExportedMetrics:
 
 @cache
 def _exported_metrics() -> _ExportedMetrics:
-    """Those of the process: OpenTelemetry keeps an instrument with its first callback, and ignores another."""
+    """Return the only instance for the process: OpenTelemetry uses only the first callback of an instrument."""
     return _ExportedMetrics(metrics.get_meter(NAME))
 
 

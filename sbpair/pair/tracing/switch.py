@@ -44,4 +44,4 @@ def use_opentelemetry() -> Callable[[], None]:
 
 
 def _nothing() -> None:
-    """Undo nothing: an earlier call switched tracing on."""
+    """Do nothing: an earlier call switched tracing on."""

@@ -38,7 +38,7 @@ def ready(start, *arguments):
 
 
 @pytest.mark.spec("R-85")
-def test_entities_of_a_partitioned_premium_namespace_need_no_word_about_it(start):
+def test_a_partitioned_premium_namespace_partitions_all_entities_by_default(start):
     _, printed = ready(
         start, "--partitions", "contoso:2", "--queue", "contoso/orders", "--topic", "contoso/prices"
     )
@@ -52,7 +52,7 @@ def test_entities_of_a_partitioned_premium_namespace_need_no_word_about_it(start
 
 
 @pytest.mark.spec("R-129")
-def test_topics_are_listed_at_start_and_where_javascript_needs_the_ca_file_is_said(start):
+def test_topics_and_the_javascript_ca_variable_are_listed_at_start(start):
     running = start(
         "broker", "--namespace", "contoso:0", "--topic", "contoso/prices", "--topic", "contoso/stock"
     )
@@ -64,7 +64,7 @@ def test_topics_are_listed_at_start_and_where_javascript_needs_the_ca_file_is_sa
 
 @pytest.mark.spec("R-82")
 @pytest.mark.parametrize("by", ["a flag", "a key of the configuration", "a plan"])
-def test_front_ends_cache_by_a_flag_a_key_or_a_plan(start, tmp_path, by):
+def test_the_number_of_front_ends_is_set_by_flag_key_or_plan(start, tmp_path, by):
     file = tmp_path / "given.toml"
     file.write_text(
         '[[fault]]\nnamespace = "contoso"\neffect = "front-end-cache"\n'
@@ -92,13 +92,13 @@ def test_front_ends_cache_by_a_flag_a_key_or_a_plan(start, tmp_path, by):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_with_exit_code_0(start_cold, number):
+def test_a_signal_stops_the_broker_with_exit_code_0(start_cold, number):
     running, _ = ready(start_cold)
 
     assert running.stop(number) == (0, "")
 
 
-def test_nothing_is_loaded_that_a_start_does_not_need():
+def test_the_broker_loads_no_module_that_it_does_not_need_at_start():
     command = (sys.executable, "-X", "importtime", "-m", "sbpair", "broker")
     where = ("--namespace", "contoso:0", "--queue", "contoso/orders", "--json")
     with (
@@ -119,7 +119,7 @@ def test_nothing_is_loaded_that_a_start_does_not_need():
     assert [name for name in NOT_BEFORE_IT_IS_READY if name in loaded] == []
 
 
-def test_the_sdk_sends_receives_and_administers_with_what_is_printed(start):
+def test_the_sdk_sends_receives_and_administers_with_the_printed_connection_string(start):
     running, printed = ready(start, "--queue", "contoso/orders")
     first, second = printed["namespaces"]
     assert (first["name"], first["queues"]) == ("contoso", ["orders"])
@@ -141,7 +141,7 @@ def test_the_sdk_sends_receives_and_administers_with_what_is_printed(start):
     assert running.stop() == (0, "")
 
 
-def test_topics_and_subscriptions_are_there_from_the_start(start):
+def test_topics_and_subscriptions_exist_from_the_start(start):
     topics = ("contoso/events/a", "contoso/events/a/subscriptions/billing", "contoso/b/Subscriptions/audit")
     running, printed = ready(start, *(word for topic in topics for word in ("--topic", topic)))
     first = printed["namespaces"][0]
@@ -159,7 +159,7 @@ def test_topics_and_subscriptions_are_there_from_the_start(start):
 
 
 @pytest.mark.spec("Q-2")
-def test_queues_and_topics_are_partitioned_where_the_command_says_so(start):
+def test_queues_and_topics_are_partitioned_as_the_command_line_says(start):
     running, printed = ready(start, "--queue", "contoso/spread,partitioned", "--queue", "contoso/plain",
                              "--topic", "contoso/events/Subscriptions/billing,partitioned")  # fmt: skip
     first = printed["namespaces"][0]
@@ -174,7 +174,7 @@ def test_queues_and_topics_are_partitioned_where_the_command_says_so(start):
 
 
 @pytest.mark.spec("E-9")
-def test_entities_have_the_settings_that_the_command_gives_them(start):
+def test_entities_have_the_settings_given_on_the_command_line(start):
     _, printed = ready(
         start,
         "--queue", "contoso/carts,requires_session=true,lock_duration=30s,partitioned",
@@ -196,7 +196,7 @@ def test_entities_have_the_settings_that_the_command_gives_them(start):
     assert (billing.max_delivery_count, billing.forward_to.rpartition("/")[2]) == (3, "carts")
 
 
-def test_for_people_it_prints_connection_strings_and_the_ca_file(start):
+def test_connection_strings_and_the_ca_file_are_printed_for_people(start):
     running = start("broker", "--namespace", "contoso:0")
     lines = [running.line() for _ in range(5)]
 
@@ -208,7 +208,7 @@ def test_for_people_it_prints_connection_strings_and_the_ca_file(start):
     assert running.stop() == (0, "")
 
 
-def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(sbpair):
+def test_a_taken_port_is_a_configuration_error_that_names_the_port(sbpair):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -225,7 +225,7 @@ def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(sbpair):
     "value",
     ["contoso", "contoso:", ":5672", "contoso:65536", "contoso:-1", "contoso:x", "con toso:0", "a/b:0"],
 )
-def test_what_is_no_name_with_a_port_is_a_usage_error(sbpair, value):
+def test_a_bad_host_and_port_is_a_usage_error(sbpair, value):
     done = sbpair("broker", "--namespace", value)
 
     assert done.returncode == 2
@@ -259,21 +259,21 @@ def test_what_is_no_name_with_a_port_is_a_usage_error(sbpair, value):
         (("--topic", "contoso/events/Subscriptions/"), "NAMESPACE/TOPIC"),
     ],
 )
-def test_namespaces_and_queues_that_do_not_fit_are_usage_errors(sbpair, arguments, says):
+def test_malformed_namespaces_and_queues_are_usage_errors(sbpair, arguments, says):
     done = sbpair("broker", *arguments)
 
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split())
 
 
-def test_a_queue_name_that_cannot_be_is_a_configuration_error(sbpair):
+def test_an_invalid_queue_name_is_a_configuration_error(sbpair):
     done = sbpair("broker", "--namespace", "contoso:0", "--queue", "contoso/" + "x" * 300)
 
     assert done.returncode == 3
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_open_access_beyond_this_machine_earns_a_warning(start):
+def test_open_access_beyond_this_machine_prints_a_warning(start):
     running = start("broker", "--namespace", "contoso:0", "--host", "0.0.0.0", "--open-access", "--json")
     running.line()
 
@@ -289,7 +289,7 @@ def test_the_basic_tier_has_no_topics(sbpair):
     assert "Topics are not allowed in a namespace of the Basic tier" in done.stderr
 
 
-def test_the_web_page_it_prints_opens_and_tells_what_the_journals_say(start, tmp_path):
+def test_the_printed_web_page_opens_and_shows_the_journals(start, tmp_path):
     running, printed = ready(start, "--queue", "contoso/orders", "--story", str(tmp_path))
     record = {
         "event": "entity_failed_over",
@@ -309,7 +309,7 @@ def test_the_web_page_it_prints_opens_and_tells_what_the_journals_say(start, tmp
     assert running.stop() == (0, "")
 
 
-def test_the_web_page_can_be_left_out_or_put_where_it_is_wanted(start, sbpair):
+def test_the_web_page_can_be_switched_off_or_bound_to_a_given_address(start, sbpair):
     running, printed = ready(start, "--page", "off")
     assert "page_url" not in printed
     assert running.stop() == (0, "")
@@ -337,7 +337,7 @@ def evaluated(start) -> dict[str, str]:
 
 
 @pytest.mark.spec("R-60")
-def test_commands_work_with_what_a_shell_evaluates(evaluated, sbpair):
+def test_commands_work_with_the_printed_environment(evaluated, sbpair):
     created = sbpair("backlog", "create", "--count", "2", **evaluated)
     assert created.returncode == 0, created.stderr
     listed = json.loads(sbpair("backlog", "list", "--json", **evaluated).stdout)
@@ -348,7 +348,7 @@ def test_commands_work_with_what_a_shell_evaluates(evaluated, sbpair):
 
 @pytest.mark.slow
 @pytest.mark.spec("R-60")
-def test_the_readmes_program_sends_with_what_a_shell_evaluates(evaluated):
+def test_the_readme_program_sends_with_the_printed_environment(evaluated):
     readme = (ROOT / "README.md").read_text("utf-8")
     (program,) = (text for text in re.findall(r"```python\n(.*?)```", readme, re.S) if "receipt" in text)
     done = subprocess.run(
@@ -360,7 +360,7 @@ def test_the_readmes_program_sends_with_what_a_shell_evaluates(evaluated):
 
 @pytest.mark.spec("E-9")
 @pytest.mark.parametrize("page", [("Web page: http://127.0.0.1:", ()), ("", ("--page", "off"))])
-def test_beside_what_a_shell_evaluates_the_address_of_the_page_is_all_that_is_said(start, page):
+def test_print_env_prints_only_variables_and_the_page_address(start, page):
     said, flags = page
     running = start("broker", "--namespace", "contoso:0", "--print-env", *flags)
     assert set(evaluate(running.line() + running.line())) == {"SBPAIR_PRIMARY", "SBPAIR_CA_FILE"}
@@ -382,28 +382,28 @@ def test_beside_what_a_shell_evaluates_the_address_of_the_page_is_all_that_is_sa
         ("contoso/events", ""),
     ],
 )
-def test_a_topic_that_looks_like_a_subscription_is_made_and_said(start, topic, said):
+def test_a_topic_that_looks_like_a_subscription_is_created_with_a_note(start, topic, said):
     running, printed = ready(start, "--topic", topic)
     assert printed["namespaces"][0]["topics"] == [topic.removeprefix("contoso/").split("/Subscriptions/")[0]]
     code, told = running.stop()
     assert (code, told.endswith(said), told.count("\n")) == (0, True, said != "")
 
 
-def test_two_ways_to_print_exclude_each_other(sbpair):
+def test_the_two_output_formats_exclude_each_other(sbpair):
     done = sbpair("broker", "--json", "--print-env")
     assert done.returncode == 2
     assert "--json and --print-env exclude each other" in done.stderr
 
 
 @pytest.mark.spec("R-127")
-def test_names_that_would_be_looked_up_on_the_internet_are_not_printed_for_a_shell(sbpair):
+def test_publicly_resolvable_names_are_not_printed_for_a_shell(sbpair):
     done = sbpair("broker", "--one-port", "--print-env")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--one-port and --print-env exclude each other" in done.stderr
 
 
 @pytest.mark.spec("W-1")
-def test_strict_broker_prints_what_the_service_would_not_read_and_fails(start):
+def test_strict_broker_reports_requests_that_the_service_would_reject_and_fails(start):
     running, printed = ready(start, "--strict", "--page", "off")
 
     where = printed["namespaces"][0]["connection_string"]

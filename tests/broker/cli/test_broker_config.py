@@ -25,7 +25,7 @@ default_message_time_to_live = "1h"
 """
 
 
-def test_our_file_makes_the_entities_and_a_flag_wins_over_it(start, tmp_path):
+def test_the_configuration_file_creates_entities_and_a_flag_overrides_it(start, tmp_path):
     file = tmp_path / "sbpair.toml"
     file.write_text(TOML, "utf-8")
     running = start("broker", "--config", str(file), "--json")
@@ -46,13 +46,31 @@ def test_our_file_makes_the_entities_and_a_flag_wins_over_it(start, tmp_path):
     assert running.stop() == (0, "")
 
 
-def test_the_emulators_file_is_told_by_its_content(start, tmp_path):
+def test_the_emulator_file_is_recognised_by_its_content(start, tmp_path):
     file = tmp_path / "config"
     file.write_text(json.dumps(EMULATOR), "utf-8")
     running = start("broker", "--config", str(file), "--namespace", "sbemulatorns:0", "--json")
     (row,) = json.loads(running.line())["namespaces"]
     assert (row["name"], row["queues"], row["topics"]) == ("sbemulatorns", ["queue.1"], ["topic.1"])
     assert running.stop() == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_an_emulator_key_without_effect_is_a_warning_and_an_error_in_strict_mode(
+    start, sbpair, tmp_path, encoding
+):
+    file = tmp_path / "config"
+    file.write_bytes(("// of a suite\n" + json.dumps({"$schema": "x"} | EMULATOR)).encode(encoding))
+    flags = ("broker", "--config", str(file), "--namespace", "sbemulatorns:0", "--json")
+    running = start(*flags)
+    assert json.loads(running.line())["namespaces"][0]["queues"] == ["queue.1"]
+    code, said = running.stop()
+    assert (code, said.count("\n")) == (0, 1)
+    assert said.startswith(f"sbpair: warning: {file}: $schema: ignored: no such key")
+
+    refused = sbpair(*flags, "--strict")
+    assert refused.returncode == 3
+    assert f"{file}: $schema: expected no such key; one of UserConfig" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -66,7 +84,7 @@ def test_the_emulators_file_is_told_by_its_content(start, tmp_path):
         ("a.json", None, "cannot read"),
     ],
 )  # fmt: skip
-def test_a_bad_file_is_one_line_and_exit_code_3(sbpair, tmp_path, name, text, said):
+def test_a_bad_file_is_reported_in_one_line_with_exit_code_3(sbpair, tmp_path, name, text, said):
     file = tmp_path / name
     if text is not None:
         file.write_text(text, "utf-8")
@@ -75,19 +93,3 @@ def test_a_bad_file_is_one_line_and_exit_code_3(sbpair, tmp_path, name, text, sa
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
     assert str(file) in done.stderr
-
-
-@pytest.mark.spec("Q-2")
-def test_a_flag_makes_a_premium_namespace_of_partitions(start):
-    running = start(
-        "broker",
-        "--namespace",
-        "contoso:0",
-        "--partitions",
-        "contoso:2",
-        "--queue",
-        "contoso/q,partitioned",
-        "--json",
-    )
-    assert json.loads(running.line())["namespaces"][0]["queues"] == ["q"]
-    assert running.stop() == (0, "")

@@ -42,7 +42,7 @@ def send(printed):
         sender.send_messages(ServiceBusMessage("x"))
 
 
-def test_a_plan_strikes_from_the_start(start, tmp_path):
+def test_a_fault_plan_applies_from_the_start(start, tmp_path):
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN, "utf-8")
     running, printed = ready(start, "--faults", str(plan))
@@ -53,7 +53,7 @@ def test_a_plan_strikes_from_the_start(start, tmp_path):
     assert running.stop() == (0, "")
 
 
-def test_faults_are_set_told_and_removed_over_http(start):
+def test_faults_are_set_listed_and_removed_over_http(start):
     running, printed = ready(start, "--allow-faults")
     url, token = printed["faults_url"], printed["faults_token"]
     with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE) as http:
@@ -97,7 +97,7 @@ def test_a_plan_is_set_over_http_as_from_a_file():
         (3, "must be a table of settings"),
     ],
 )
-def test_of_several_faults_all_are_set_or_none(second, says):
+def test_several_faults_are_set_all_or_none(second, says):
     with Broker({"contoso": 0}) as broker, fault_control.FaultControl(broker) as control:
         contoso = broker.namespace("contoso")
         contoso.create_queue("orders")  # which has no partitions
@@ -109,7 +109,7 @@ def test_of_several_faults_all_are_set_or_none(second, says):
         assert contoso.faults == []
 
 
-def test_beyond_a_number_of_faults_the_next_is_refused_until_some_are_removed(monkeypatch):
+def test_faults_beyond_the_limit_are_refused_until_some_are_removed(monkeypatch):
     monkeypatch.setattr(json_control, "MAX_ENTRIES", 1)
     with Broker({"contoso": 0}) as broker, fault_control.FaultControl(broker) as control:
         broker.namespace("contoso").create_queue("orders")
@@ -124,14 +124,14 @@ def test_beyond_a_number_of_faults_the_next_is_refused_until_some_are_removed(mo
             assert http.post(control.url, json=THROTTLE).status_code == 201
 
 
-def test_a_token_that_is_no_text_is_refused_as_any_other():
+def test_a_token_that_is_no_text_is_refused_like_a_wrong_one():
     with Broker({"contoso": 0}) as broker, fault_control.FaultControl(broker) as control:
         refused = get(control.url, headers={"Authorization": b"Bearer \xe9"})
     assert refused.status_code == 401
 
 
 @pytest.mark.spec("S-11")
-def test_who_has_no_token_sets_nothing_and_nonsense_is_named(start):
+def test_setting_a_fault_needs_a_token_and_bad_requests_are_explained(start):
     running, printed = ready(start, "--allow-faults")
     url, token = printed["faults_url"], printed["faults_token"]
     assert url.startswith("http://127.0.0.1:")
@@ -149,7 +149,7 @@ def test_who_has_no_token_sets_nothing_and_nonsense_is_named(start):
     assert running.stop() == (0, "")
 
 
-def test_without_the_flag_there_is_no_door(start):
+def test_the_fault_endpoint_exists_only_with_its_flag(start):
     running, printed = ready(start)
     assert "faults_url" not in printed
     namespace = printed["namespaces"][0]
@@ -166,7 +166,7 @@ def test_without_the_flag_there_is_no_door(start):
         ("[[fault]]\nnamespace='contoso'\nentity='nowhere'\neffect='withhold'", "nowhere"),
     ],
 )
-def test_a_plan_that_cannot_be_set_is_a_usage_error_that_says_why(sbpair, tmp_path, plan, says):
+def test_a_fault_that_cannot_be_set_is_a_usage_error_with_the_reason(sbpair, tmp_path, plan, says):
     path = tmp_path / "plan.toml"
     path.write_text(plan, "utf-8")
     done = sbpair("broker", "--namespace", "contoso:0", "--faults", str(path))
@@ -176,7 +176,7 @@ def test_a_plan_that_cannot_be_set_is_a_usage_error_that_says_why(sbpair, tmp_pa
 
 
 @pytest.mark.spec("E-9")
-def test_faults_and_time_are_controlled_with_what_a_shell_evaluates(start, sbpair):
+def test_faults_and_time_are_controlled_with_the_printed_environment(start, sbpair):
     running = start(
         "broker", "--namespace", "contoso:0", "--allow-faults", "--driven-time", "--print-env"
     )  # fmt: skip
@@ -192,7 +192,7 @@ def test_faults_and_time_are_controlled_with_what_a_shell_evaluates(start, sbpai
 
 @pytest.mark.slow
 @pytest.mark.spec("R-133")
-def test_faults_are_set_told_and_removed_by_commands(start, sbpair):
+def test_faults_are_set_listed_and_removed_by_commands(start, sbpair):
     running, printed = ready(start, "--allow-faults")
     control = {"SBPAIR_FAULTS_URL": printed["faults_url"], "SBPAIR_FAULTS_TOKEN": printed["faults_token"]}
     done = sbpair(

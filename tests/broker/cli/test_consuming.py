@@ -16,7 +16,7 @@ from tests.pair.syphon.driven import STRING
 pytestmark = pytest.mark.spec("E-1")
 
 
-def test_a_command_keeps_the_lock_of_a_session_after_the_peer_detached_the_node() -> None:
+def test_a_command_keeps_the_session_lock_after_the_peer_detached_the_node() -> None:
     async def story(story: Story) -> None:
         story.make("contoso", "chats", requires_session=True, lock_duration=30_000)
         connection = await connect(parse(STRING.format("contoso")))

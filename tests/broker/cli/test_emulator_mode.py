@@ -41,7 +41,7 @@ def emulator(start: Callable[..., Running], *arguments: str) -> tuple[Running, d
 
 
 @pytest.mark.spec("E-3")
-def test_the_emulators_file_and_connection_string_work_unchanged(start, tmp_path: Path) -> None:
+def test_the_emulator_file_and_connection_string_work_unchanged(start, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     _, printed = emulator(start, "--config", str(tmp_path / "config.json"), "--namespace", "sbemulatorns:0")
     row = printed["namespaces"][0]
@@ -72,7 +72,7 @@ def test_the_management_port_administers_and_reports_health(start) -> None:
 
 
 @pytest.mark.spec("E-3")
-def test_its_ports_are_the_emulators_unless_others_are_given(sbpair) -> None:
+def test_default_ports_are_those_of_the_emulator(sbpair) -> None:
     with_ports = sbpair("broker", "--emulator", "--namespace", "sbemulatorns:70000")
     assert with_ports.returncode == 2
     from sbpair.broker.cli.broker import EMULATOR_MANAGEMENT, EMULATOR_NAMESPACES
@@ -81,7 +81,7 @@ def test_its_ports_are_the_emulators_unless_others_are_given(sbpair) -> None:
 
 
 @pytest.mark.spec("E-4")
-def test_an_advertised_host_is_in_the_strings_and_the_certificate(start) -> None:
+def test_an_advertised_host_is_in_the_connection_strings_and_the_certificate(start) -> None:
     running = start(
         "broker", "--namespace", "contoso:0", "--advertise", "127.0.0.2", "--host", "0.0.0.0", "--json"
     )
@@ -97,14 +97,14 @@ def test_an_advertised_host_is_in_the_strings_and_the_certificate(start) -> None
 
 @pytest.mark.spec("E-4")
 @pytest.mark.parametrize("host", ["build.example:5672", "", "a b", "-x", "http://x"])
-def test_what_is_no_host_cannot_be_advertised(sbpair, host: str) -> None:
+def test_an_invalid_host_cannot_be_advertised(sbpair, host: str) -> None:
     done = sbpair("broker", "--advertise", host)
     assert done.returncode == 2
     assert "is not a host name or an address" in done.stderr
 
 
 @pytest.mark.spec("E-3")
-def test_a_shell_evaluates_what_print_env_prints(start, tmp_path: Path) -> None:
+def test_a_shell_evaluates_the_output_of_print_env(start, tmp_path: Path) -> None:
     running = start("broker", "--namespace", "contoso:0", "--queue", "contoso/orders", "--print-env")
     script = f'{running.line()}{running.line()}\n[ -f "$SBPAIR_CA_FILE" ] && printf \'%s\' "$SBPAIR_PRIMARY"'
     done = subprocess.run(["/bin/sh", "-euc", script], capture_output=True, text=True, env=environment())

@@ -81,7 +81,7 @@ def test_each_line_of_input_is_a_message_and_is_received_in_order(command, conto
     assert contoso.counts("orders").total == 0
 
 
-def test_what_is_received_as_json_can_be_sent_again(command, contoso):
+def test_a_message_received_as_json_can_be_sent_again(command, contoso):
     contoso.create_queue("carts", requires_session=True)
     flags = (
         "--session",
@@ -122,7 +122,7 @@ def test_dead_letters_are_received_and_sent_again_without_their_reason(command, 
     assert "dead_letter_reason" not in json.loads(command("receive", "primary/orders", "--json").stdout)
 
 
-def test_a_line_that_is_not_a_message_is_named_and_those_before_it_are_sent(command, contoso):
+def test_a_bad_input_line_is_named_and_earlier_lines_are_sent(command, contoso):
     lines = '{"body": "a"}\n{"bodi": "b"}\n{"body": "c"}\n'
     done = command("send", "primary/orders", "--json", lines=lines)
     assert (done.returncode, done.stdout) == (1, "sent 1\n")
@@ -147,7 +147,7 @@ def test_a_message_that_the_broker_refuses_is_named_by_its_line(command, contoso
         (("--body", "x", "--json"), "--body and --json exclude each other"),
     ],
 )
-def test_a_flag_that_cannot_be_meant_is_refused_before_anything_is_sent(command, contoso, flags, said):
+def test_an_invalid_flag_is_refused_before_anything_is_sent(command, contoso, flags, said):
     done = command("send", "primary/orders", *flags)
     assert done.returncode == 2
     assert said in done.stderr
@@ -163,18 +163,21 @@ def test_a_scheduled_message_is_peeked_with_its_time_and_is_not_received(command
     assert (received.returncode, received.stdout) == (1, "")
 
 
-def test_peek_shows_ten_messages_from_a_number_on_and_changes_nothing(command, contoso):
+def test_peek_shows_ten_messages_from_a_sequence_number_and_changes_nothing(command, contoso):
     fill(contoso, "orders", *plain(*map(str, range(12))))
     bodies = [
         json.loads(line)["body"] for line in command("peek", "primary/orders", "--json").stdout.splitlines()
     ]
     assert bodies == list(map(str, range(10)))
-    rest = command("peek", "primary/orders", "--from", "11", "--count", "5").stdout.splitlines()
-    assert [line.split()[0] for line in rest] == ["11", "12"]
+    assert "orders has more messages than these 10" in command("peek", "primary/orders", "--json").stderr
+    rest = command("peek", "primary/orders", "--from", "11", "--count", "5")
+    assert [line.split()[0] for line in rest.stdout.splitlines()] == ["11", "12"]
+    assert rest.stderr == ""
+    assert command("peek", "primary/orders", "--count", "12").stderr == ""
     assert contoso.counts("orders").active == 12
 
 
-def test_a_reader_that_goes_away_leaves_the_messages_it_did_not_take(contoso):
+def test_a_reader_that_closes_the_pipe_leaves_the_untaken_messages(contoso):
     fill(contoso, "orders", *plain(*("x" * 50_000 for _ in range(20))))
     process = subprocess.Popen(
         [sys.executable, "-m", "sbpair", "receive", "primary/orders", "--count", "20"],
@@ -194,7 +197,7 @@ def test_a_reader_that_goes_away_leaves_the_messages_it_did_not_take(contoso):
     )  # a pipe holds 64 KiB: one printed, one within it, one being printed
 
 
-def test_following_prints_what_arrives_until_a_signal(start, contoso):
+def test_follow_prints_arriving_messages_until_a_signal(start, contoso):
     running = start("receive", "primary/orders", "--follow", SBPAIR_PRIMARY=contoso.connection_string)
     for body in ("one", "two"):
         fill(contoso, "orders", *plain(body))
@@ -208,7 +211,7 @@ def test_following_prints_what_arrives_until_a_signal(start, contoso):
     assert contoso.counts("orders").total == 1
 
 
-def test_following_sessions_goes_from_one_to_the_next(start, contoso):
+def test_follow_with_sessions_moves_from_one_session_to_the_next(start, contoso):
     contoso.create_queue("carts", requires_session=True)
     fill(
         contoso,
@@ -230,7 +233,7 @@ def test_an_entity_that_requires_sessions_says_which_flag_is_missing(command, co
     assert "--session ID or --next-session" in done.stderr
 
 
-def test_a_purge_counts_first_and_deletes_only_when_told(command, contoso):
+def test_purge_counts_first_and_deletes_only_after_confirmation(command, contoso):
     fill(contoso, "orders", *plain("a", "b", "c"))
     asked = command("purge", "primary/orders")
     assert asked.returncode == 2
@@ -262,7 +265,7 @@ def test_a_subscription_is_received_from_by_its_path(command, contoso):
     assert command("receive", "primary/events/Subscriptions/billing").stdout == "paid\n"
 
 
-def test_a_namespace_in_a_file_ends_where_the_file_does(command, contoso, tmp_path):
+def test_a_file_target_splits_at_the_existing_file(command, contoso, tmp_path):
     file = tmp_path / "contoso"
     file.write_text(contoso.connection_string)
     assert command("send", f"file:{file}/orders", "--body", "x").stdout == "sent 1\n"
@@ -283,7 +286,7 @@ def test_a_namespace_in_a_file_ends_where_the_file_does(command, contoso, tmp_pa
         ("env:GONE/orders", {"GONE": connection_string(key=CANARY)}, 5, "check the address and the network"),
     ],
 )
-def test_a_target_that_cannot_be_reached_says_what_is_wrong_with_it(command, target, env, code, said):
+def test_an_unreachable_target_is_reported_with_the_reason(command, target, env, code, said):
     done = command("receive", target, **env)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
 
@@ -301,3 +304,13 @@ def test_a_thousand_lines_are_accepted_one_by_one(command, contoso):
     done = command("send", "primary/orders", "--count", "2", lines="x\n" * 500)
     assert (done.returncode, done.stdout) == (0, "sent 1000\n"), done.stderr
     assert contoso.counts("orders").active == 1000
+
+
+def test_a_bare_name_in_a_pair_is_explained(sbpair) -> None:
+    string = (
+        "Endpoint=sb://localhost:1;SharedAccessKeyName=a;SharedAccessKey=YWFh;UseDevelopmentEmulator=true"
+    )
+    done = sbpair("peek", "contoso/orders", SBPAIR_PRIMARY=string)
+    assert (
+        "contoso is contoso.servicebus.windows.net; did you mean primary/orders (localhost:1)?" in done.stderr
+    )

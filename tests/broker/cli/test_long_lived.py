@@ -46,20 +46,20 @@ def collection(objects: LongLivedObjects, clock: Clock, took: float, generation:
     objects("stop", {"generation": generation})
 
 
-def test_a_long_full_collection_sets_its_survivors_aside() -> None:
+def test_survivors_of_a_long_full_collection_are_frozen() -> None:
     clock = Clock()
     collection(LongLivedObjects(clock), clock, LONG * 2)
     assert gc.get_freeze_count() > 0
 
 
 @pytest.mark.parametrize(("took", "generation"), [(LONG / 2, 2), (LONG * 2, 1), (LONG * 2, 0)])
-def test_a_short_or_partial_collection_sets_nothing_aside(took: float, generation: int) -> None:
+def test_a_short_or_partial_garbage_collection_freezes_nothing(took: float, generation: int) -> None:
     clock = Clock()
     collection(LongLivedObjects(clock), clock, took, generation)
     assert gc.get_freeze_count() == 0
 
 
-def test_after_an_hour_everything_is_collected_once_more_and_then_set_aside_again() -> None:
+def test_an_hourly_full_collection_is_followed_by_a_new_freeze() -> None:
     clock = Clock()
     objects = LongLivedObjects(clock)
     collection(objects, clock, LONG * 2)
@@ -70,7 +70,7 @@ def test_after_an_hour_everything_is_collected_once_more_and_then_set_aside_agai
     assert gc.get_freeze_count() > 0
 
 
-def test_the_process_is_as_before_when_the_broker_has_ended() -> None:
+def test_a_stopped_broker_restores_the_garbage_collector() -> None:
     callbacks = list(gc.callbacks)
     with short_collections():
         assert len(gc.callbacks) == len(callbacks) + 1
@@ -80,21 +80,21 @@ def test_the_process_is_as_before_when_the_broker_has_ended() -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_an_idle_process_does_not_collect() -> None:
+def test_an_idle_process_does_not_collect_garbage() -> None:
     pace = CollectionPace(5.0)
     assert not pace.is_due(5.0)
     assert not pace.is_due(5.0 + WORKED / 2)
     assert pace.is_due(5.0 + WORKED * 2)
 
 
-def test_collections_take_a_sixth_of_the_processor_time_at_most() -> None:
+def test_garbage_collection_takes_at_most_a_sixth_of_the_processor_time() -> None:
     pace = CollectionPace(0.0)
     pace.collected(1.0, took=WORKED)
     assert not pace.is_due(1.0 + WORKED * (SHARE - 1))
     assert pace.is_due(1.0 + WORKED * (SHARE + 1))
 
 
-def test_a_process_that_frees_an_object_for_each_it_makes_collects_all_the_same() -> None:
+def test_a_process_with_steady_allocation_still_collects() -> None:
     backlog: deque[list[int]] = deque([] for _ in range(1000))
     full, until = gc.get_stats()[2]["collections"], time.monotonic() + 60
     with short_collections():

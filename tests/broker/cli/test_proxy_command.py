@@ -129,7 +129,7 @@ def test_rules_are_set_counted_and_removed_over_http(proxy, contoso) -> None:
         ("/cuts", {"direction": "in"}, "the body: bytes: expected a whole number"),
     ],
 )
-def test_a_request_that_cannot_be_meant_is_refused_by_name(proxy_control, path, body, said) -> None:
+def test_an_invalid_proxy_request_is_refused_by_name(proxy_control, path, body, said) -> None:
     answer = proxy_control.post(path, json=body)
     assert (answer.status_code, said in answer.json()["error"]) == (400, True), answer.text
 
@@ -149,11 +149,11 @@ def proxy_control() -> Iterator[httpx.Client]:
         yield http
 
 
-def test_the_control_needs_its_token(proxy_control: httpx.Client) -> None:
+def test_the_control_endpoint_needs_its_token(proxy_control: httpx.Client) -> None:
     assert httpx.get(f"{proxy_control.base_url}/status", timeout=30).status_code == 401
 
 
-def test_faults_apply_between_tls_and_tls(proxy, contoso) -> None:
+def test_faults_apply_between_two_tls_connections(proxy, contoso) -> None:
     broker, namespace = contoso
     running, printed = proxy("--target-tls", "--tls", "--ca-file", str(broker.ca_file))
     text = namespace.connection_string.partition(";UseDevelopmentEmulator")[0]
@@ -178,7 +178,7 @@ def test_a_client_that_does_not_trust_the_proxy_is_not_served(proxy, contoso) ->
     assert running.stop(SIGTERM) == (0, "")
 
 
-def test_a_target_that_is_not_trusted_gets_nothing(proxy, contoso) -> None:
+def test_an_untrusted_target_receives_no_data(proxy, contoso) -> None:
     _, namespace = contoso
     running, printed = proxy("--target-tls")
     with pytest.raises(ConnectionLostError):
@@ -196,6 +196,6 @@ def test_a_target_that_is_not_trusted_gets_nothing(proxy, contoso) -> None:
         ((), 2, "--target"),
     ],
 )
-def test_what_cannot_be_started_says_why(sbpair, arguments, code, said) -> None:
+def test_a_proxy_that_cannot_start_says_why(sbpair, arguments, code, said) -> None:
     done = sbpair("proxy", *arguments)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr

@@ -87,7 +87,7 @@ async def client(pair: tuple[NamespaceControl, NamespaceControl]) -> AsyncIterat
 
 @pytest.mark.spec("C-10", "C-13", "C-16")
 @pytest.mark.parametrize("kind", ["plain", "sessions"])
-async def test_consumers_in_three_languages_share_a_queue_and_each_message_comes_once(
+async def test_consumers_in_three_languages_share_a_queue_without_duplicates(
     pair: tuple[NamespaceControl, NamespaceControl], client: PairedServiceBusClient, kind: str
 ) -> None:
     primary, _ = pair

@@ -73,7 +73,7 @@ WITHOUT_THE_FILE = "const administration = new ServiceBusAdministrationClient(pr
 
 @pytest.mark.interop
 @pytest.mark.spec("R-129")
-def test_javascripts_administration_trusts_the_certificate_authority_as_the_page_says(environment):
+def test_the_javascript_administration_client_trusts_the_authority_as_documented(environment):
     modules = str(peers.service_bus_directory() / "node_modules")
     given = {**environment, "NODE_PATH": modules}
     given.pop("NODE_EXTRA_CA_CERTS", None)
@@ -195,7 +195,7 @@ def test_a_broker_that_does_not_start_says_why_in_a_suite(installed, tmp_path, l
 
 @pytest.mark.interop
 @pytest.mark.spec("E-6")
-def test_a_javascript_suite_without_sbpair_on_the_path_names_it(tmp_path):
+def test_a_javascript_suite_names_the_missing_sbpair_command(tmp_path):
     node = shutil.which("node") or peers.missing("node")
     environment = {"PATH": str(tmp_path), "NODE_PATH": str(peers.service_bus_directory() / "node_modules")}
     run = subprocess.run(

@@ -63,7 +63,7 @@ def seen(broker, contoso, tmp_path_factory) -> dict[str, Any]:
         pytest.param("over WebSocket", "hello", marks=pytest.mark.does("websocket")),
     ],
 )
-def test_it_sends_receives_and_settles(seen, check, saw):
+def test_the_go_sdk_sends_receives_and_settles(seen, check, saw):
     assert seen[check] == saw
 
 
@@ -92,24 +92,24 @@ def test_it_sends_receives_and_settles(seen, check, saw):
         ("admin missing", [True, True, True]),
     ],
 )
-def test_it_administers_over_https(seen, check, saw):
+def test_the_go_sdk_administers_over_https(seen, check, saw):
     assert seen[check] == saw
 
 
-def test_it_is_told_what_is_wrong(seen):
+def test_the_go_sdk_gets_descriptive_errors(seen):
     assert seen["wrong key"] == "FAILED unauthorized"
     assert seen["no entity"] == "FAILED notfound"
 
 
 @pytest.mark.spec("X-9", "X-11", "X-13")
-def test_it_finds_what_its_own_live_tests_expect(seen):
+def test_the_go_sdk_passes_its_own_live_tests(seen):
     assert seen["admin unmanaged"] == [True] * 5
     assert seen["empty state"] is True
     assert seen["updated"] == ["before", "after"]
 
 
 @pytest.mark.spec("X-12", "X-14", "X-15", "X-16", "X-17", "X-18", "X-24", "X-26")
-def test_its_administration_finds_what_the_live_tests_of_the_sdks_expect(seen):
+def test_the_go_administration_client_passes_the_live_tests_of_the_sdks(seen):
     assert seen["admin described"] == ["sb://localhost/go-Settle", 1, True, True, "<Error><Code>"]
     assert seen["admin versionless"] == 1
     assert seen["admin premium"] == ["Premium", 1, True]

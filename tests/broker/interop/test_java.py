@@ -60,7 +60,7 @@ def seen(broker, contoso) -> dict[str, str]:
         ("admin missing", "false"),
     ],
 )
-def test_it_administers_over_https(seen, check, saw):
+def test_the_java_sdk_administers_over_https(seen, check, saw):
     assert seen[check] == saw
 
 
@@ -93,41 +93,41 @@ def test_it_administers_over_https(seen, check, saw):
         pytest.param("over WebSocket", "sent 1", marks=pytest.mark.does("websocket")),
     ],
 )
-def test_it_sends_receives_and_settles(seen, check, saw):
+def test_the_java_sdk_sends_receives_and_settles(seen, check, saw):
     assert seen[check] == saw
 
 
 @pytest.mark.spec("X-23")
-def test_a_footer_whose_keys_it_sends_as_strings_comes_back_to_it(seen):
+def test_a_footer_with_string_keys_comes_back_unchanged(seen):
     assert seen["footer"] == "footed {foot=note}"
 
 
-def test_it_is_told_what_is_wrong(seen):
+def test_the_java_sdk_gets_descriptive_errors(seen):
     assert seen["wrong key"].startswith("UNAUTHORIZED ")
     assert seen["no entity"].startswith("FAILED MESSAGING_ENTITY_NOT_FOUND ")
 
 
 @pytest.mark.does("transactions")
 class TestTransactions:
-    def test_a_commit_does_all_of_it(self, contoso, seen):
+    def test_a_commit_applies_all_operations(self, contoso, seen):
         assert seen["commit"] == "1 in it 2"
         assert contoso.counts("java-commit").active == 0
 
-    def test_a_rollback_does_nothing_and_the_lock_stays(self, contoso, seen):
+    def test_a_rollback_changes_nothing_and_keeps_the_lock(self, contoso, seen):
         assert seen["rollback"].startswith(
             "[before, GENERAL_ERROR errorCondition[amqp:transaction:unknown-id]"
         )
         assert contoso.counts("java-rollback").active == 1
 
-    def test_every_settlement_may_be_part_of_one(self, contoso, seen):
+    def test_every_kind_of_settlement_works_in_a_transaction(self, contoso, seen):
         assert seen["all settlements"] == "abandon 1 defer"
         counts = contoso.counts("java-all")
         assert (counts.active, counts.deferred, counts.dead_letter) == (1, 1, 1)
 
-    def test_what_is_deferred_is_settled_in_one_by_its_token(self, seen):
+    def test_a_deferred_message_is_settled_in_a_transaction_by_its_lock_token(self, seen):
         assert seen["deferred in one"] == "true true"
 
-    def test_what_is_scheduled_in_one_has_its_number_at_once(self, contoso, seen):
+    def test_scheduling_in_a_transaction_returns_the_sequence_number_at_once(self, contoso, seen):
         assert seen["scheduled in one"] == "1"
         assert contoso.counts("java-later").scheduled == 0
 
@@ -138,13 +138,13 @@ class TestTransactions:
             ("two entities", "java-here", "Local transactions cannot span multiple top-level entities"),
         ],
     )
-    def test_a_refused_send_that_the_sdk_does_not_look_at_undoes_the_rest(
+    def test_a_refused_send_ignored_by_the_sdk_undoes_the_transaction(
         self, contoso, seen, check, queue, words
     ):
         assert "errorCondition[amqp:transaction:rollback]" in seen[check]
         assert words in seen[check]
         assert contoso.counts(queue).active == 0
 
-    def test_one_across_entities_goes_via_the_first(self, contoso, seen):
+    def test_a_cross_entity_transaction_goes_via_the_first_entity(self, contoso, seen):
         assert seen["across entities"] == "x committed"
         assert (contoso.counts("java-from").active, contoso.counts("java-to").active) == (0, 1)

@@ -11,9 +11,9 @@ def test_every_cell_has_a_test_or_a_reason_why_not():
     assert EVERY - cells().keys() - CANNOT.keys() == set()
 
 
-def test_what_cannot_be_is_not_tested():
+def test_unsupported_combinations_are_not_tested():
     assert cells().keys() & CANNOT.keys() == set()
 
 
-def test_no_mark_names_an_unknown_peer_or_capability():
+def test_marks_name_only_known_peers_and_capabilities():
     assert (cells().keys() | CANNOT.keys()) - EVERY == set()

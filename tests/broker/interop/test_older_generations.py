@@ -83,7 +83,9 @@ def test_the_javascript_sdk_of_generation_1_finds_the_dead_letters_of_a_subscrip
 
 @pytest.mark.client("java")
 @pytest.mark.spec("X-1", "X-20", "X-21", "X-22")
-def test_the_java_sdk_of_track_1_connects_and_takes_no_topic_for_a_queue(on_5671, contoso, address, tmp_path):
+def test_the_java_sdk_of_track_1_connects_and_distinguishes_topics_from_queues(
+    on_5671, contoso, address, tmp_path
+):
     contoso.create_queue("track-one")
     contoso.create_topic("track-one-news")
     contoso.create_queue("track-one-sessions", requires_session=True)
@@ -108,7 +110,7 @@ def test_the_java_sdk_of_track_1_connects_and_takes_no_topic_for_a_queue(on_5671
 
 @pytest.mark.client("java")
 @pytest.mark.spec("X-25")
-def test_the_jms_library_makes_what_it_names_on_premium(tmp_path):
+def test_the_jms_library_creates_the_entities_it_names_on_premium(tmp_path):
     with Broker({"contoso": 5671}, host=PREMIUM_HOST, tier="Premium") as broker:
         contoso = broker.namespace("contoso")
         printed = peers.run_java(

@@ -59,7 +59,7 @@ def send(connection, queue, *bodies, **fields):
 
 
 @pytest.mark.does("tcp", "send", "receive", "complete", "dead-letter")
-def test_it_sends_receives_and_settles(open_contoso, connection, orders):
+def test_proton_sends_receives_and_settles(open_contoso, connection, orders):
     sender = connection.create_sender(orders)
     for i in range(4):
         sender.send(Message(body=f"m{i}", id=f"id{i}", properties={"n": i}))
@@ -85,7 +85,7 @@ def test_it_sends_receives_and_settles(open_contoso, connection, orders):
 
 
 @pytest.mark.does("abandon")
-def test_a_message_that_failed_comes_again_one_delivery_richer(connection, orders):
+def test_a_failed_message_is_redelivered_with_a_higher_delivery_count(connection, orders):
     send(connection, orders, "a")
     receiver = connection.create_receiver(orders)
     receiver.receive(10)
@@ -96,7 +96,7 @@ def test_a_message_that_failed_comes_again_one_delivery_richer(connection, order
 
 
 @pytest.mark.does("receive-and-delete")
-def test_what_is_sent_settled_is_gone_as_it_comes(open_contoso, connection, orders):
+def test_a_message_sent_presettled_is_stored(open_contoso, connection, orders):
     send(connection, orders, "a")
     receiver = connection.create_receiver(orders, options=AtMostOnce())
     assert receiver.receive(10).body == "a"
@@ -104,7 +104,7 @@ def test_what_is_sent_settled_is_gone_as_it_comes(open_contoso, connection, orde
 
 
 @pytest.mark.does("defer", "renew")
-def test_what_is_set_aside_is_received_by_its_number_and_its_lock_renewed(open_contoso, connection, orders):
+def test_a_deferred_message_is_received_by_number_and_its_lock_renewed(open_contoso, connection, orders):
     send(connection, orders, "a")
     receiver = connection.create_receiver(orders)
     number = receiver.receive(10).annotations["x-opt-sequence-number"]
@@ -119,7 +119,7 @@ def test_what_is_set_aside_is_received_by_its_number_and_its_lock_renewed(open_c
 
 
 @pytest.mark.does("peek", "schedule", "cancel")
-def test_it_schedules_cancels_and_peeks(open_contoso, connection, orders):
+def test_proton_schedules_cancels_and_peeks(open_contoso, connection, orders):
     management = Management(connection, orders)
     later = int(time.time() * 1000) + 365 * 24 * HOUR
     first, second = (management.schedule(Message(body=body, id=body), later) for body in "ab")
@@ -131,7 +131,7 @@ def test_it_schedules_cancels_and_peeks(open_contoso, connection, orders):
 
 
 @pytest.mark.does("sessions")
-def test_it_accepts_a_session_by_name_and_the_next_one(open_contoso, connection):
+def test_proton_accepts_a_named_session_and_the_next_available_one(open_contoso, connection):
     path = f"proton-{next(_NUMBERS)}"
     open_contoso.create_queue(path, requires_session=True)
     for session, body in (("a", "a1"), ("b", "b1"), ("a", "a2")):
@@ -156,7 +156,7 @@ def test_it_accepts_a_session_by_name_and_the_next_one(open_contoso, connection)
 
 
 @pytest.mark.does("topics", "rules")
-def test_it_publishes_by_the_rules_that_it_made(open_contoso, connection):
+def test_proton_publishes_by_the_rules_it_created(open_contoso, connection):
     topic = f"proton-{next(_NUMBERS)}"
     open_contoso.create_topic(topic)
     open_contoso.create_subscription(topic, "dear")
@@ -174,7 +174,7 @@ def test_it_publishes_by_the_rules_that_it_made(open_contoso, connection):
 
 
 @pytest.mark.does("tls")
-def test_it_speaks_tls_and_trusts_whom_it_was_told_to(broker, contoso, queue):
+def test_proton_connects_over_tls_with_the_given_authority(broker, contoso, queue):
     key = contoso.connection_string.split("SharedAccessKey=")[1].split(";")[0]
     domain = SSLDomain(SSLDomain.MODE_CLIENT)
     domain.set_trusted_ca_db(str(broker.ca_file))
@@ -184,20 +184,3 @@ def test_it_speaks_tls_and_trusts_whom_it_was_told_to(broker, contoso, queue):
     send(connection, queue, "x")
     connection.close()
     assert contoso.counts(queue).active == 1
-
-
-def test_it_opens_a_guarded_namespace_with_name_and_key(contoso, queue):
-    key = contoso.connection_string.split("SharedAccessKey=")[1].split(";")[0]
-    url = f"amqp://RootManageSharedAccessKey:{quote(key, safe='')}@127.0.0.1:{contoso.port}"
-    connection = BlockingConnection(url, timeout=10, allowed_mechs="PLAIN", allow_insecure_mechs=True)
-    send(connection, queue, "x")
-    connection.close()
-
-    assert contoso.counts(queue).active == 1
-
-
-def test_without_a_key_it_is_refused(contoso, queue):
-    connection = BlockingConnection(f"amqp://127.0.0.1:{contoso.port}", timeout=10, allowed_mechs="ANONYMOUS")
-    with pytest.raises(LinkDetached, match="unauthorized-access"):
-        connection.create_sender(queue)
-    connection.close()

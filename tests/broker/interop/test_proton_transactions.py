@@ -102,7 +102,7 @@ def send_one(port):
         (True, "bills", "committed", 0, 2),  # via orders, the first entity of the controller's session
     ],
 )
-def test_a_transaction_of_proton(contoso, commits, to, ended, orders, bills):
+def test_proton_commits_and_rolls_back_a_transaction(contoso, commits, to, ended, orders, bills):
     send_one(contoso.port)
     work = Work(contoso.port, to=to, commits=commits)
     Container(work).run()

@@ -40,7 +40,7 @@ def test_the_blocking_sdk_sends_and_receives(broker, contoso, queue, transport):
 
 @pytest.mark.does("tcp", "tls")
 @pytest.mark.parametrize("transport", [over_tcp, over_tls])
-async def test_the_sdk_of_asyncio_sends_and_receives(broker, contoso, queue, transport):
+async def test_the_asyncio_sdk_sends_and_receives(broker, contoso, queue, transport):
     text, keywords = transport(contoso, broker)
     async with AsyncServiceBusClient.from_connection_string(text, retry_total=0, **keywords) as client:
         async with client.get_queue_sender(queue) as sender:
@@ -57,7 +57,7 @@ async def test_the_sdk_of_asyncio_sends_and_receives(broker, contoso, queue, tra
 
 @pytest.mark.slow
 @pytest.mark.does("topics")
-async def test_the_sdk_of_asyncio_sends_to_a_topic_and_receives_from_its_subscriptions(contoso):
+async def test_the_asyncio_sdk_sends_to_a_topic_and_receives_from_its_subscriptions(contoso):
     contoso.create_topic("python-events")
     for name in ("billing", "audit"):
         contoso.create_subscription("python-events", name)

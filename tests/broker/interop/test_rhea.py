@@ -57,10 +57,10 @@ def seen(broker, contoso) -> dict[str, Any]:
         pytest.param("over WebSocket", "hello", marks=pytest.mark.does("websocket")),
     ],
 )
-def test_it_sends_receives_and_settles(seen, check, saw):
+def test_rhea_sends_receives_and_settles(seen, check, saw):
     assert seen[check] == saw
 
 
 @pytest.mark.spec("X-10")
-def test_its_second_sender_on_the_node_of_claims_is_refused(seen):
+def test_a_second_rhea_sender_on_the_claims_node_is_refused(seen):
     assert seen["claims"] == ["open", "amqp:not-allowed"]

@@ -40,7 +40,7 @@ def opened(browser, page, path="") -> None:
         browser.open(f"{page.address}/#{path}")
 
 
-def test_it_shows_namespaces_and_entities_and_follows_their_counts(browser, page, contoso):
+def test_the_page_shows_namespaces_and_entities_with_live_counts(browser, page, contoso):
     contoso.create_queue("orders")
     contoso.create_topic("events")
     contoso.create_subscription("events", "billing")
@@ -60,13 +60,13 @@ def test_it_shows_namespaces_and_entities_and_follows_their_counts(browser, page
 @pytest.mark.parametrize(
     ("path", "seen"), [("/%E0%A4%A", "contoso-dr"), ("/connections/%", "No connections")]
 )
-def test_an_address_that_cannot_be_read_is_taken_as_it_is_written(browser, page, contoso, path, seen):
+def test_an_unparsable_address_is_shown_as_written(browser, page, contoso, path, seen):
     opened(browser, page, path)
     browser.wait_for_text(seen)
     assert "does not answer" not in browser.text()
 
 
-def test_a_partition_that_is_down_is_told_in_words(browser, page, contoso):
+def test_a_partition_that_is_down_is_described_in_words(browser, page, contoso):
     contoso.create_queue("spread", enable_partitioning=True)
     with contoso.partition("spread", 5).take_down(), contoso.partition("spread", 9).throttle():
         opened(browser, page)
@@ -77,7 +77,7 @@ def test_a_partition_that_is_down_is_told_in_words(browser, page, contoso):
         browser.wait_for_text("15 · up")
 
 
-def test_what_a_stranger_wrote_is_text_and_nothing_else(browser, page, contoso):
+def test_untrusted_text_is_shown_as_plain_text(browser, page, contoso):
     contoso.create_queue("orders")
     hostile = ServiceBusMessage(HOSTILE, message_id=HOSTILE[:90], subject=HOSTILE,
                                 application_properties={HOSTILE: HOSTILE})  # fmt: skip
@@ -97,7 +97,7 @@ def test_what_a_stranger_wrote_is_text_and_nothing_else(browser, page, contoso):
     browser.complaints[:] = [each for each in browser.complaints if "404" not in each]
 
 
-def test_json_is_laid_out_and_bytes_are_hexadecimal(browser, page, contoso):
+def test_json_is_indented_and_bytes_are_shown_in_hexadecimal(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", ServiceBusMessage(json.dumps({"order": 1, "lines": [2]})),
          ServiceBusMessage(b"\xff\x00\x10"))  # fmt: skip
@@ -108,7 +108,7 @@ def test_json_is_laid_out_and_bytes_are_hexadecimal(browser, page, contoso):
     browser.wait_for("document.querySelector('pre')?.textContent === 'ff 00 10'")
 
 
-def test_an_answer_that_comes_late_is_not_shown_as_another_message(browser, page, contoso):
+def test_a_late_answer_is_not_shown_as_another_message(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", ServiceBusMessage("the first"), ServiceBusMessage("the second"))
     opened(browser, page, "/entity/contoso/orders")
@@ -129,7 +129,7 @@ def test_an_answer_that_comes_late_is_not_shown_as_another_message(browser, page
 
 
 @pytest.mark.spec("T-21")
-def test_looking_uses_and_changes_nothing(browser, page, contoso):
+def test_viewing_the_page_changes_nothing(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", ServiceBusMessage("hello"))
     entity = contoso.inspect(lambda server: server.frontend.namespace.queue("orders"))
@@ -141,7 +141,7 @@ def test_looking_uses_and_changes_nothing(browser, page, contoso):
     assert entity.peek(1, 1, 0)[0].delivery_count == 0
 
 
-def test_what_was_refused_is_told_with_its_reason(browser, page, contoso):
+def test_refused_operations_are_shown_with_the_reason(browser, page, contoso):
     contoso.create_queue("orders")
     refused = pytest.raises(ServiceBusError, match="Refused by a fault")
     with contoso.fault("orders", RejectWith("amqp:internal-error"), times=1), refused:
@@ -156,7 +156,7 @@ def test_what_was_refused_is_told_with_its_reason(browser, page, contoso):
     assert key not in browser.value("document.documentElement.outerHTML")
 
 
-def test_who_is_connected_is_told_with_its_links(browser, page, contoso):
+def test_connected_clients_are_shown_with_their_links(browser, page, contoso):
     contoso.create_queue("orders")
     with (
         ServiceBusClient.from_connection_string(contoso.connection_string) as client,
@@ -175,7 +175,7 @@ def test_the_page_answers_while_a_namespace_does_not(browser, page, contoso):
     browser.wait_for("!document.body.innerText.includes('Down')")
 
 
-def test_the_story_of_an_outage_is_told_from_the_journal(browser, broker, tmp_path):
+def test_the_journal_gives_the_story_of_an_outage(browser, broker, tmp_path):
     pair = PairLabels("contoso", "contoso-dr")
     with Page(broker, records=JournalTail(tmp_path).new_records) as page:
         opened(browser, page)
@@ -200,7 +200,7 @@ def test_the_story_of_an_outage_is_told_from_the_journal(browser, broker, tmp_pa
 
 
 @pytest.mark.spec("C-3")
-def test_landing_is_seen_while_it_lasts_and_landed_messages_are_told_apart(browser, broker, tmp_path):
+def test_landing_is_shown_while_it_lasts_and_landed_messages_are_marked(browser, broker, tmp_path):
     pair, backlog = PairLabels("contoso", "contoso-dr"), "contoso/x-servicebus-transfer/0"
     with Page(broker, records=JournalTail(tmp_path).new_records) as page:
         opened(browser, page)
@@ -218,7 +218,7 @@ def test_landing_is_seen_while_it_lasts_and_landed_messages_are_told_apart(brows
             browser.wait_for("!document.body.innerText.includes('1 landing on the secondary')")
 
 
-def test_nothing_is_asked_of_anybody_else_and_the_policy_is_strict(browser, page, contoso):
+def test_the_page_loads_nothing_from_third_parties_and_has_a_strict_policy(browser, page, contoso):
     contoso.create_queue("orders")
     opened(browser, page, "/entity/contoso/orders")
     browser.wait_for_text("Settings")
@@ -234,7 +234,7 @@ def test_nothing_is_asked_of_anybody_else_and_the_policy_is_strict(browser, page
     browser.complaints.clear()
 
 
-def test_it_fits_a_phone_without_scrolling_sideways(browser, page, contoso):
+def test_the_page_fits_a_phone_without_horizontal_scrolling(browser, page, contoso):
     contoso.create_queue("a-queue/with/" + "a-very-long-name-" * 8 + "x", enable_partitioning=True)
     browser.resize(360, 740)
     opened(browser, page)
@@ -250,7 +250,7 @@ def test_it_fits_a_phone_without_scrolling_sideways(browser, page, contoso):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_text_is_legible_by_day_and_by_night(browser, page, contoso, dark):
+def test_every_text_is_legible_in_light_and_dark_mode(browser, page, contoso, dark):
     contoso.create_queue("orders", enable_partitioning=True)
     with contoso.partition("orders", 1).take_down(), contoso.partition("orders", 2).throttle():
         browser.resize(1280, 900, dark=dark)
@@ -262,7 +262,7 @@ def test_every_text_is_legible_by_day_and_by_night(browser, page, contoso, dark)
         assert browser.value(CONTRASTS) == ""
 
 
-def test_what_is_drawn_or_pressed_has_a_name_and_one_thing_is_the_main_one(browser, page, contoso):
+def test_every_graphic_and_control_has_a_name_and_there_is_one_main_landmark(browser, page, contoso):
     contoso.create_queue("orders")
     opened(browser, page)
     browser.wait_for_text("orders")
@@ -275,7 +275,7 @@ def test_what_is_drawn_or_pressed_has_a_name_and_one_thing_is_the_main_one(brows
     assert sum(role == "main" for role, _ in roles) == 1
 
 
-def test_a_pause_holds_the_picture_and_the_focus_stays_where_it_was(browser, page, contoso):
+def test_pausing_freezes_the_page_and_keeps_the_focus(browser, page, contoso):
     contoso.create_queue("orders")
     opened(browser, page)
     browser.wait_for_text("orders")
@@ -293,7 +293,7 @@ def test_a_pause_holds_the_picture_and_the_focus_stays_where_it_was(browser, pag
 
 
 @pytest.mark.spec("R-64")
-def test_on_a_narrow_screen_dead_letters_and_state_are_seen_without_scrolling(browser, page, contoso):
+def test_a_narrow_screen_shows_dead_letters_and_state_without_scrolling(browser, page, contoso):
     contoso.create_queue("orders/of/a/region/with-a-long-name", requires_duplicate_detection=True)
     browser.resize(420, 900)
     opened(browser, page)
@@ -329,7 +329,7 @@ def test_sessions_are_listed_with_their_messages_lock_and_state(browser, page, c
 
 
 @pytest.mark.spec("R-64")
-def test_refusals_are_marked_while_they_are_recent(browser):
+def test_recent_refusals_are_highlighted(browser):
     with Broker({"contoso": 0}, clock=ShiftedClock()) as driven, Page(driven) as page:
         with pytest.raises(ServiceBusError):
             send(driven.namespace("contoso"), "nowhere", ServiceBusMessage("x"))

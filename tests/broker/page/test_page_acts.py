@@ -41,9 +41,7 @@ def type_in(browser, selector: str, text: str) -> None:
 
 
 @pytest.mark.spec("R-195")
-def test_a_message_is_written_and_sent_by_keyboard_and_stays_in_the_form_while_the_page_follows(
-    browser, page, contoso
-):
+def test_a_message_is_written_and_sent_by_keyboard_while_the_page_refreshes(browser, page, contoso):
     contoso.create_queue("orders")
     opened(browser, page, "/entity/contoso/orders")
     browser.wait_for_text("No messages.")
@@ -66,7 +64,7 @@ def test_a_message_is_written_and_sent_by_keyboard_and_stays_in_the_form_while_t
 
 
 @pytest.mark.spec("R-195")
-def test_what_the_broker_refuses_is_said_and_the_text_is_kept(browser, page, contoso):
+def test_a_refused_message_shows_the_reason_and_keeps_the_text(browser, page, contoso):
     contoso.create_queue("orders", status="SendDisabled")
     opened(browser, page, "/entity/contoso/orders")
     browser.click("#act-send")
@@ -82,7 +80,7 @@ def test_what_the_broker_refuses_is_said_and_the_text_is_kept(browser, page, con
 
 
 @pytest.mark.spec("R-195")
-def test_a_session_id_is_asked_for_where_one_is_needed(browser, page, contoso):
+def test_a_session_id_is_asked_for_only_where_required(browser, page, contoso):
     contoso.create_queue("carts", requires_session=True)
     opened(browser, page, "/entity/contoso/carts")
     browser.click("#act-send")
@@ -95,7 +93,7 @@ def test_a_session_id_is_asked_for_where_one_is_needed(browser, page, contoso):
 
 
 @pytest.mark.spec("R-195")
-def test_a_purge_asks_first_and_says_how_many(browser, page, contoso):
+def test_a_purge_asks_for_confirmation_with_the_number(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", *(ServiceBusMessage("x") for _ in range(3)))
     opened(browser, page, "/entity/contoso/orders")
@@ -115,7 +113,7 @@ def test_a_purge_asks_first_and_says_how_many(browser, page, contoso):
 
 
 @pytest.mark.spec("R-195")
-def test_dead_letters_are_resubmitted_one_and_then_all(browser, page, contoso):
+def test_dead_letters_are_resubmitted_singly_and_all_at_once(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", *(ServiceBusMessage(f"{n}", message_id=f"m{n}") for n in range(3)))
     dead_letter(contoso, "orders", 3)
@@ -136,7 +134,7 @@ def test_dead_letters_are_resubmitted_one_and_then_all(browser, page, contoso):
 
 
 @pytest.mark.spec("R-195")
-def test_a_session_shows_its_state_and_who_holds_it(browser, page, contoso):
+def test_a_session_shows_its_state_and_its_holder(browser, page, contoso):
     contoso.create_queue("carts", requires_session=True)
     send(contoso, "carts", ServiceBusMessage("x", session_id="ann"), ServiceBusMessage("x", session_id="bob"))
     with (
@@ -159,7 +157,7 @@ def test_a_session_shows_its_state_and_who_holds_it(browser, page, contoso):
 
 @pytest.mark.spec("R-64", "R-195")
 @pytest.mark.parametrize("dark", [False, True])
-def test_all_of_it_is_whole_and_legible_on_a_narrow_screen(browser, page, contoso, dark):
+def test_the_whole_page_is_legible_on_a_narrow_screen(browser, page, contoso, dark):
     contoso.create_queue("orders")
     send(contoso, "orders", *(ServiceBusMessage("x") for _ in range(2)))
     dead_letter(contoso, "orders", 1)
@@ -182,7 +180,7 @@ def test_all_of_it_is_whole_and_legible_on_a_narrow_screen(browser, page, contos
 
 
 @pytest.mark.spec("R-195")
-def test_what_is_pressed_or_filled_in_has_a_name(browser, page, contoso):
+def test_every_button_and_field_has_a_name(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", ServiceBusMessage("x"))
     opened(browser, page, "/entity/contoso/orders")

@@ -35,12 +35,12 @@ def raw(page, method, path, **headers):
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("token", ["", "wrong", "é"])
-def test_without_the_token_nothing_is_told(ask, name, token):
+def test_the_page_shows_nothing_without_the_token(ask, name, token):
     assert ask(name, token=token, namespace="contoso")[0] == 401
 
 
 @pytest.mark.spec("R-118")
-def test_a_cookie_that_another_port_of_the_host_sees_tells_it_nothing(page):
+def test_a_cookie_is_useless_on_another_port_of_the_host(page):
     answer, _ = raw(page, "GET", f"/?token={page.token}")
     cookie = answer.headers["Set-Cookie"].partition(";")[0]
     proof = answer.headers["Location"].partition("=")[2]
@@ -54,14 +54,14 @@ def test_a_cookie_that_another_port_of_the_host_sees_tells_it_nothing(page):
 
 
 @pytest.mark.spec("R-118")
-def test_so_many_sessions_are_open_and_no_more():
+def test_the_number_of_open_sessions_is_limited():
     sessions = PageSessions()
     opened = [sessions.open() for _ in range(MAX_SESSIONS + 1)]
     assert [sessions.is_proven(*each) for each in opened] == [False] + [True] * MAX_SESSIONS
     assert not sessions.is_proven(opened[1][0], opened[2][1])
 
 
-def test_the_token_becomes_a_session_that_scripts_and_other_sites_do_not_get(page):
+def test_the_token_becomes_a_session_hidden_from_scripts_and_other_sites(page):
     answer, _ = raw(page, "GET", f"/?token={page.token}")
     cookie = answer.headers["Set-Cookie"]
     assert (answer.status, answer.headers["Location"].partition("=")[0]) == (303, "/?proof")
@@ -74,7 +74,7 @@ def test_the_token_becomes_a_session_that_scripts_and_other_sites_do_not_get(pag
 
 
 @pytest.mark.parametrize("path", ["/", "/page.js", "/api/overview", "/nowhere"])
-def test_every_answer_has_the_strict_policy(page, path):
+def test_every_response_has_the_strict_policy(page, path):
     answer, _ = raw(page, "GET", path)
     policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
@@ -84,12 +84,12 @@ def test_every_answer_has_the_strict_policy(page, path):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_it_can_only_be_read(page, method):
+def test_the_page_accepts_only_reads(page, method):
     shown = {"Authorization": f"Bearer {page.token}"}
     assert [raw(page, method, f"/api/{name}", **shown)[0].status for name in ALL] == [405] * len(ALL)
 
 
-def test_a_question_that_makes_no_sense_is_answered_in_one_line(ask, contoso):
+def test_a_nonsensical_query_is_answered_in_one_line(ask, contoso):
     contoso.create_queue("orders")
     assert ask("entities", namespace="nowhere") == (
         400, {"error": "There is no namespace 'nowhere'; there are: contoso, contoso-dr."})  # fmt: skip
@@ -101,7 +101,7 @@ def test_a_question_that_makes_no_sense_is_answered_in_one_line(ask, contoso):
 
 
 @pytest.mark.spec("S-12")
-def test_who_has_a_key_to_an_entity_is_told_and_the_key_is_not(ask, contoso):
+def test_key_names_are_shown_without_the_keys(ask, contoso):
     contoso.create_queue("orders")
     contoso.create_topic("events")
     keys = [contoso.add_policy("shop", ("Send",), entity=path) for path in ("orders", "events")]
@@ -113,7 +113,7 @@ def test_who_has_a_key_to_an_entity_is_told_and_the_key_is_not(ask, contoso):
         assert told["description"]["authorization_rules"] == "shop (Send)"
 
 
-def test_a_namespace_of_many_entities_is_told_by_the_page(ask, contoso):
+def test_a_namespace_with_many_entities_is_shown_page_by_page(ask, contoso):
     for number in range(250):
         contoso.create_queue(f"queue-{number:03}")
     _, first = ask("entities", namespace="contoso")
@@ -124,7 +124,7 @@ def test_a_namespace_of_many_entities_is_told_by_the_page(ask, contoso):
     assert [row["path"] for row in found["rows"]] == [f"queue-{number}" for number in range(240, 250)]
 
 
-def test_a_status_that_a_fault_imposes_is_the_one_that_is_told(ask, contoso):
+def test_a_status_imposed_by_a_fault_is_shown(ask, contoso):
     contoso.create_queue("orders")
     with contoso.fault("orders", Disabled("SendDisabled")):
         (row,) = ask("entities", namespace="contoso")[1]["rows"]
@@ -134,7 +134,7 @@ def test_a_status_that_a_fault_imposes_is_the_one_that_is_told(ask, contoso):
     assert ask("entity", namespace="contoso", path="orders")[1]["status"] == "Active"
 
 
-def test_messages_are_told_a_page_at_a_time_dead_ones_too(ask, contoso):
+def test_messages_and_dead_letters_are_listed_page_by_page(ask, contoso):
     contoso.create_queue("orders")
     with ServiceBusClient.from_connection_string(contoso.connection_string) as client:
         with client.get_queue_sender("orders") as sender:
@@ -155,7 +155,7 @@ def test_messages_are_told_a_page_at_a_time_dead_ones_too(ask, contoso):
     assert (one["body"]["size"], len(one["body"]["text"]), one["body"]["is_whole"]) == (20_000, 16_384, False)
 
 
-def test_a_port_that_is_taken_is_named(page):
+def test_a_taken_port_is_named(page):
     port = int(page.address.rpartition(":")[2])
     named = pytest.raises(EndpointUnavailableError, match=f"The page cannot be served on 127.0.0.1:{port}: ")
     with Broker({"other": 0}) as broker, named, Page(broker, port=port):
@@ -168,7 +168,7 @@ class Broken(HttpEndpoint):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_door_whose_service_has_failed_can_be_left_and_gives_its_port_back():
+def test_a_page_server_that_failed_closes_and_frees_its_port():
     with Broken("door") as door:
         port = door.port
         with suppress(ConnectionError), socket.create_connection((door.host, port), 20) as knocking:
@@ -177,7 +177,7 @@ def test_a_door_whose_service_has_failed_can_be_left_and_gives_its_port_back():
         pass
 
 
-def test_a_page_that_nobody_opens_loads_nothing_and_asks_the_broker_nothing():
+def test_an_unopened_page_loads_no_module_and_makes_no_request():
     program = """
 import sys
 from sbpair.broker import Broker

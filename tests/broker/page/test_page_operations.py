@@ -17,7 +17,7 @@ ACTIONS = ("take-down", "bring-up", "set-fault", "clear-fault", "connection-stri
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_every_operation_is_protected_as_the_other_actions_are(page, contoso, name):
+def test_every_operation_is_protected_like_the_other_actions(page, contoso, name):
     contoso.create_queue("orders")
     cookie, proof = session_of(page)
     body = json.dumps({"namespace": "contoso", "how": "refuse", "path": "orders", "kind": "queue"}).encode()
@@ -37,14 +37,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_makes_no_sense_is_refused_in_one_line(page, contoso, name):
+def test_a_nonsensical_request_is_refused_in_one_line(page, contoso, name):
     given, words = REFUSED[name]
     body = json.dumps({"namespace": "contoso"} | given).encode()
     status, told = post(page, name, body, **JSON, Authorization=f"Bearer {page.token}")
     assert (status in (400, 404), words in told["error"]) == (True, True), told
 
 
-def test_each_choice_can_be_set_and_cleared(page, ask, contoso):
+def test_every_filter_can_be_set_and_cleared(page, ask, contoso):
     assert set(WITHOUT_SETTINGS) <= set(EFFECTS)
     contoso.create_queue("orders", enable_partitioning=True)
     for choice in ask("faults", namespace="contoso")[1]["choices"]:
@@ -57,7 +57,7 @@ def test_each_choice_can_be_set_and_cleared(page, ask, contoso):
     assert contoso.faults == []
 
 
-def test_a_search_reads_on_until_it_has_seen_all(ask, contoso):
+def test_a_search_continues_to_the_end(ask, contoso):
     contoso.create_queue("orders")
     with ServiceBusClient.from_connection_string(contoso.connection_string) as client:
         sender = client.get_queue_sender("orders")

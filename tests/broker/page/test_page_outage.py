@@ -19,7 +19,7 @@ def down_button(word: str) -> str:
     return f"[...document.querySelectorAll('.question button')].find(b => b.innerText === '{word}').click()"
 
 
-def test_an_outage_is_played_from_the_page_alone(browser, page, contoso):
+def test_an_outage_is_run_entirely_from_the_page(browser, page, contoso):
     contoso.create_queue("orders")
     opened(browser, page)
     browser.click("#op-down-contoso")
@@ -35,7 +35,7 @@ def test_an_outage_is_played_from_the_page_alone(browser, page, contoso):
     browser.complaints[:] = [each for each in browser.complaints if "503" not in each]
 
 
-def test_a_fault_is_set_counted_and_cleared(browser, page, contoso):
+def test_a_fault_is_set_counted_and_cleared_on_the_page(browser, page, contoso):
     contoso.create_queue("orders")
     opened(browser, page)
     browser.click("#op-fault-contoso")
@@ -101,7 +101,7 @@ def test_messages_are_found_by_id_session_and_body_and_open_anywhere(browser, pa
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_panels_are_whole_and_legible_on_a_narrow_screen(browser, page, contoso, dark):
+def test_the_panels_are_complete_and_legible_on_a_narrow_screen(browser, page, contoso, dark):
     browser.resize(420, 900, dark=dark)
     opened(browser, page)
     for what in ("down", "fault", "create"):

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from sbpair.broker.entities.indexes import SEGMENT_BITS, NumberedItems
 from sbpair.broker.frontends.dashboard.message import MAX_BODY, body_view, message_view
 from sbpair.broker.frontends.dashboard.timeline import KEPT, MAX_ENTITIES, PairTimeline
 from sbpair.broker.frontends.dashboard.views import MAX_KEYS, SAMPLES, History
@@ -22,7 +21,7 @@ def record(event, at, path="orders", **more):
     return {"event": event, "at": f"2026-11-21T06:34:{at:02}.000Z", "path": path, "role": "sender", **more}
 
 
-def test_what_comes_again_within_one_state_is_told_once_with_its_count():
+def test_a_repeated_event_within_one_state_is_shown_once_with_its_count():
     story = PairTimeline()
     story.take(
         [record("entity_failed_over", 1), *(record("ping_failed", n, cause="no") for n in range(2, 9))]
@@ -37,14 +36,14 @@ def test_what_comes_again_within_one_state_is_told_once_with_its_count():
     ]
 
 
-def test_what_a_broker_wrote_of_its_messages_is_no_part_of_the_pairings_story():
+def test_broker_message_events_are_excluded_from_the_pairing_story():
     story = PairTimeline()
     story.take([record("messages_stored", 1) | {"role": "broker"}, record("entity_failed_over", 2)])
     assert [each["event"] for each in story.view()["events"]] == ["entity_failed_over"]
 
 
 @pytest.mark.spec("C-3")
-def test_messages_that_landed_are_told_apart_from_those_that_came_home():
+def test_landed_messages_are_distinguished_from_returned_ones():
     story = PairTimeline()
     forwarded = {"message_ids": ["a", "b"], "backlog_queue": "b0"}
     story.take([record("landing_began", 1), record("landing_began", 1, "bills")])
@@ -65,13 +64,13 @@ def test_messages_that_landed_are_told_apart_from_those_that_came_home():
 
 
 @pytest.mark.spec("C-3")
-def test_landings_that_are_shown_are_bounded():
+def test_the_number_of_shown_landings_is_bounded():
     story = PairTimeline()
     story.take(record("landing_began", n % 60, path=f"path-{n}") for n in range(500))
     assert len(story.view()["landing"]) == MAX_ENTITIES
 
 
-def test_a_story_is_bounded_whatever_the_journals_say():
+def test_the_length_of_a_story_is_bounded():
     story = PairTimeline()
     story.take(record("entity_suspected", n % 60, path=f"path-{n}", cause="x" * 9999) for n in range(2000))
     story.take([{}, {"event": 7, "at": None}, {"event": "x" * 999, "at": "never", "path": None}])
@@ -81,7 +80,7 @@ def test_a_story_is_bounded_whatever_the_journals_say():
     assert len(json.dumps(view)) < 300_000
 
 
-def test_samples_are_taken_no_more_often_than_they_can_be_seen():
+def test_samples_are_taken_no_faster_than_the_page_shows_them():
     history = History()
     for at in range(0, 200_000, 100):
         kept = history.add("orders", at, (at,))
@@ -92,7 +91,7 @@ def test_samples_are_taken_no_more_often_than_they_can_be_seen():
     assert len(history.add("orders", 200_000, (1,))) == 1  # older entries were dropped
 
 
-def test_refusals_are_counted_for_ever_and_kept_for_a_while():
+def test_refusals_are_counted_permanently_and_kept_for_a_while():
     refusals = Rejections()
     for number in range(1000):
         refusals.note(number, "p" * 9999, f"condition-{number}", "t" * 9999)
@@ -102,7 +101,7 @@ def test_refusals_are_counted_for_ever_and_kept_for_a_while():
     assert max(len(each.text) for each in refusals.recent) == 300
 
 
-def test_bodies_of_each_kind_are_shown_and_long_ones_cut():
+def test_bodies_of_each_kind_are_shown_and_long_ones_truncated():
     assert body_view(DataBody((b"caf\xc3\xa9",)))["text"] == "café"
     assert body_view(DataBody((b"\xff\xfe",)))["hex"] == "ff fe"
     assert body_view(ValueBody({"a": [1, None, True]}))["text"] == "{a: [1, null, true]}"
@@ -115,13 +114,13 @@ def test_bodies_of_each_kind_are_shown_and_long_ones_cut():
     assert (long["size"], len(long["text"]), long["is_whole"]) == (10**6, MAX_BODY, False)
 
 
-def test_a_message_that_cannot_be_read_is_said_to_be_so():
+def test_an_unreadable_message_is_marked_as_unreadable():
     assert "cannot be shown" in message_view(b"\x00\x53\xff")["error"]
     shown = message_view(Message(properties=Properties(subject="hi"), body=ValueBody("there")).encode())
     assert shown["properties"] == [{"name": "subject", "type": "str", "text": "hi"}]
 
 
-def test_a_tail_tells_each_record_once_through_the_rename_of_its_file(tmp_path):
+def test_a_tail_yields_each_record_once_across_a_file_rename(tmp_path):
     tail, growing = JournalTail(tmp_path), tmp_path / "_open-sender-1-000001.jsonl"
     assert tail.new_records() == []
     growing.write_bytes(b'{"ordinal":0}\n{"ord')
@@ -132,24 +131,10 @@ def test_a_tail_tells_each_record_once_through_the_rename_of_its_file(tmp_path):
     assert tail.new_records() == []
 
 
-def test_a_tail_begins_near_the_end_of_what_was_there_before(tmp_path):
+def test_a_tail_starts_near_the_end_of_an_existing_file(tmp_path):
     line = json.dumps({"text": "x" * 1000}).encode() + b"\n"
     (tmp_path / "sender-1-000001.jsonl").write_bytes(line * 10_000 + b'{"ordinal":9}\n')
     found = JournalTail(tmp_path).new_records()
     assert found[-1] == {"ordinal": 9}
     assert len(found) <= INITIAL_BYTES // len(line) + 2
     assert all(each.keys() <= {"text", "ordinal"} for each in found)
-
-
-def test_a_walk_does_not_pass_what_is_gone():
-    numbering = NumberedItems[str]()
-    for _ in range(4000):
-        numbering.add("x")
-    for number in range(1, 2500):
-        numbering.remove(number)
-    assert len(numbering._segments) <= 1 + (4000 >> SEGMENT_BITS) - (2500 >> SEGMENT_BITS)
-    assert next(numbering.numbers_from(1)) == 2500
-    assert list(numbering.numbers_from(3999)) == [3999, 4000]
-    numbering.add("late", numbering.reserve() - 2000)
-    assert numbering.get(2001) == "late"
-    assert next(numbering.numbers_from(1)) == 2001

@@ -91,7 +91,7 @@ async def senders(broker: Broker, count: int) -> AsyncIterator[list[Any]]:
 
 
 @pytest.mark.spec("G-26")
-async def test_an_answer_waits_for_its_own_commit_and_for_no_later_one(broker: Broker, gate: Gate) -> None:
+async def test_an_answer_waits_for_its_own_commit_and_no_later_one(broker: Broker, gate: Gate) -> None:
     async with senders(broker, 3) as (one, other, third):
         gate.is_open = False
         first = asyncio.create_task(one.send(ONE))
@@ -120,7 +120,7 @@ async def test_a_change_by_a_call_waits_for_the_commit_in_progress(broker: Broke
 
 
 @pytest.mark.spec("R-50")
-async def test_a_connection_has_its_timer_set_with_its_answers_even_if_commit_follows_commit(
+async def test_a_connection_gets_its_timer_with_its_answers_even_under_continuous_commits(
     broker: Broker, gate: Gate
 ) -> None:
     server = broker.namespace("contoso").server
@@ -147,9 +147,7 @@ async def test_a_connection_has_its_timer_set_with_its_answers_even_if_commit_fo
 
 
 @pytest.mark.spec("G-26", "F-89")
-async def test_after_a_failed_sync_neither_its_commit_nor_later_ones_are_answered(
-    broker: Broker, gate: Gate
-) -> None:
+async def test_a_failed_sync_leaves_its_commit_and_later_ones_unanswered(broker: Broker, gate: Gate) -> None:
     async with senders(broker, 2) as (one, other):
         gate.is_open = False
         first = asyncio.create_task(one.send(ONE))

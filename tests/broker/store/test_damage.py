@@ -122,7 +122,7 @@ def test_an_older_copy_of_the_database_is_refused_and_says_how_much_is_missing(
 
 
 @pytest.mark.spec("R-41")
-def test_a_database_of_another_directory_is_refused(used: Kept, tmp_path: Path) -> None:
+def test_a_database_copied_from_another_directory_is_refused(used: Kept, tmp_path: Path) -> None:
     other = Kept(tmp_path / "other")
     other.namespace.create_queue("orders", QueueDescription(), NOON)
     other.close()
@@ -150,7 +150,7 @@ def test_deleting_the_mark_accepts_the_database_as_it_is(used: Kept, tmp_path: P
 
 
 @pytest.mark.spec("R-41", "G-26")
-def test_a_commit_that_the_mark_does_not_record_yet_is_kept(used: Kept, tmp_path: Path) -> None:
+def test_a_commit_not_yet_recorded_by_the_mark_is_kept(used: Kept, tmp_path: Path) -> None:
     """After a kill between sync and mark, or a power failure, the mark may lag by some commits."""
     marks = []
     queue = used.namespace.queue("orders")
@@ -225,7 +225,9 @@ def test_the_directory_is_synced_after_database_and_mark_are_created(
         ),
     ],
 )
-def test_a_database_whose_kind_or_layout_was_changed_is_damaged(used: Kept, pragma: str, told: str) -> None:
+def test_a_database_with_a_changed_kind_or_layout_is_reported_as_damaged(
+    used: Kept, pragma: str, told: str
+) -> None:
     used.close()
     with closing(sqlite3.connect(used.file)) as connection:
         connection.execute(f"PRAGMA {pragma}")

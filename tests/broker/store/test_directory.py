@@ -35,7 +35,7 @@ def directory(tmp_path: Path) -> Iterator[DataDirectory]:
 
 
 @pytest.mark.spec("R-66", "F-90")
-def test_a_directory_is_created_with_its_parents_for_its_owner_only(directory: DataDirectory) -> None:
+def test_a_directory_is_created_with_its_parents_and_owner_only_access(directory: DataDirectory) -> None:
     assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
     assert {each.name for each in directory.path.iterdir()} == {"owner.lock", "reserve"}
     assert (directory.path / "reserve").stat().st_size == SMALL
@@ -75,7 +75,7 @@ def test_a_path_of_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
 
 @pytest.mark.spec("R-66")
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "..", "x" * 101, "ä", "a b"])
-def test_a_namespace_whose_name_cannot_be_a_file_name_is_refused(directory: DataDirectory, name: str) -> None:
+def test_a_namespace_name_that_is_no_valid_file_name_is_refused(directory: DataDirectory, name: str) -> None:
     with pytest.raises(
         StoreError, match=r"^The namespace name '.*' cannot be a file name: use at most 100 letters, digits"
     ):
@@ -112,7 +112,7 @@ def test_the_reserve_is_allocated_if_twice_its_size_is_free(
         (0, 2 * SMALL, True),  # the reserve is allocated again
     ],
 )
-def test_without_a_reserve_free_space_in_the_database_counts(
+def test_free_pages_of_the_database_count_if_there_is_no_reserve(
     directory: DataDirectory, monkeypatch: pytest.MonkeyPatch, unused: int, free: int, has_room: bool
 ) -> None:
     assert directory.release_reserve()
@@ -154,7 +154,7 @@ def test_a_reserve_that_does_not_fit_leaves_no_file(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.spec("R-66", "F-89")
-def test_without_posix_fallocate_the_reserve_is_written(
+def test_the_reserve_is_written_where_posix_fallocate_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "posix_fallocate", raising=False)

@@ -100,7 +100,7 @@ def test_a_change_that_cannot_be_encoded_is_a_failed_commit(
 
 
 @pytest.mark.spec("F-89")
-def test_on_a_full_disk_sends_are_refused_and_receives_continue(
+def test_a_full_disk_refuses_sends_and_continues_receives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sbpair.broker.store.directory import DataDirectory
@@ -131,7 +131,7 @@ def test_on_a_full_disk_sends_are_refused_and_receives_continue(
 @pytest.mark.slow
 @pytest.mark.spec("F-89", "G-26")
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-def test_after_a_failed_sync_the_broker_answers_nothing_and_stops(tmp_path: Path) -> None:
+def test_the_broker_stops_answering_after_a_failed_sync(tmp_path: Path) -> None:
     """strace makes every fdatasync after the first 39 fail with EIO."""
     broker = ["broker", "--namespace", "contoso:0", "--queue", "contoso/orders", "--json"]
     command = [sys.executable, "-m", "sbpair", *broker, "--data", str(tmp_path / "data")]
@@ -174,7 +174,7 @@ async def send_until_it_ends(connection_string: str) -> int:
 
 
 @pytest.mark.spec("R-42")
-def test_a_disk_full_of_messages_accepts_others_once_they_are_removed(
+def test_a_disk_full_of_messages_accepts_new_ones_after_removals(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
@@ -197,7 +197,7 @@ def test_a_disk_full_of_messages_accepts_others_once_they_are_removed(
 
 
 @pytest.mark.spec("F-89")
-def test_a_callback_that_uses_a_namespace_of_the_broker_that_failed_is_refused_at_once() -> None:
+def test_callbacks_are_refused_by_a_namespace_of_a_failed_broker() -> None:
     said: list[str] = []
 
     def counts(_: BrokerError) -> None:

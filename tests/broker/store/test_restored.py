@@ -99,7 +99,7 @@ def test_the_keys_of_an_entity_are_restored(kept: Kept) -> None:
     assert queue_of(kept).description.authorization_rules == (rule,)
 
 
-def test_a_changed_message_is_restored_as_it_was_changed_last(kept: Kept, orders: Queue) -> None:
+def test_a_changed_message_is_restored_in_its_last_version(kept: Kept, orders: Queue) -> None:
     orders.enqueue(StoredMessage(bare=b"later", scheduled_for=NOON + 60_000), NOON)
     orders.enqueue_all([StoredMessage(bare=b"x") for _ in range(3)], NOON)
     kept.store.commit()
@@ -123,7 +123,7 @@ def test_a_changed_message_is_restored_as_it_was_changed_last(kept: Kept, orders
     ]
 
 
-def test_a_message_that_is_changed_and_removed_in_one_commit_leaves_no_row(kept: Kept, orders: Queue) -> None:
+def test_a_message_changed_and_removed_in_one_commit_leaves_no_row(kept: Kept, orders: Queue) -> None:
     fill(kept, 2)
     message = orders.receive(NOON)
     assert message is not None
@@ -134,9 +134,7 @@ def test_a_message_that_is_changed_and_removed_in_one_commit_leaves_no_row(kept:
     assert [rows(kept, table) for table in ("segment", "settled", "amendment")] == [[], [], []]
 
 
-def test_of_many_messages_those_that_were_settled_stay_away_after_a_restart(
-    kept: Kept, orders: Queue
-) -> None:
+def test_settled_messages_do_not_return_after_a_restart(kept: Kept, orders: Queue) -> None:
     fill(kept, 300)
     complete(orders, 290)
     kept.store.commit()
@@ -162,7 +160,7 @@ def changed(kept: Kept, statement: str, *values: object) -> None:
         connection.execute(statement, values)
 
 
-def test_a_description_that_cannot_be_is_reported_with_its_reason(kept: Kept, orders: Queue) -> None:
+def test_an_invalid_description_is_reported_with_its_reason(kept: Kept, orders: Queue) -> None:
     kept.store.commit()
     ((number, kind, topic, name, text, *values, _),) = rows(kept, "entity")
     wrong = str(text).replace('"max_delivery_count": 10', '"max_delivery_count": 0')
@@ -175,7 +173,7 @@ def test_a_description_that_cannot_be_is_reported_with_its_reason(kept: Kept, or
         kept.open()
 
 
-def test_rows_of_a_segment_that_is_gone_are_reported_with_its_number(kept: Kept, orders: Queue) -> None:
+def test_rows_of_a_missing_segment_are_reported_with_its_number(kept: Kept, orders: Queue) -> None:
     fill(kept, 3)
     complete(orders, 1)
     kept.store.commit()
@@ -185,7 +183,7 @@ def test_rows_of_a_segment_that_is_gone_are_reported_with_its_number(kept: Kept,
         kept.open()
 
 
-def test_parts_of_an_entity_that_is_gone_are_reported(kept: Kept, orders: Queue) -> None:
+def test_parts_of_a_missing_entity_are_reported(kept: Kept, orders: Queue) -> None:
     kept.store.commit()
     ((number, *_),) = rows(kept, "entity")
     changed(kept, "DELETE FROM entity")
@@ -209,7 +207,7 @@ def test_an_entity_without_its_parts_or_stored_twice_is_reported_by_name(kept: K
         kept.open()
 
 
-def test_the_database_of_another_namespace_is_reported_with_its_mark(tmp_path: Path) -> None:
+def test_a_database_of_another_namespace_is_reported_by_its_mark(tmp_path: Path) -> None:
     kept, other = Kept(tmp_path / "data"), Kept(tmp_path / "other")
     kept.close()
     other.close()
@@ -227,7 +225,7 @@ def segment(first: int, count: int, size: int = 1000) -> Segment:
     return Segment(None, first, run, size)  # type: ignore[arg-type]
 
 
-def test_the_waste_of_segments_is_what_their_removed_messages_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_waste_of_a_segment_is_the_size_of_its_removed_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_rows, "ALLOWED_WASTE", 0)
     all_segments = Segments()
     one, two = segment(1, 10), segment(2000, 10)
@@ -248,14 +246,14 @@ def test_the_waste_of_segments_is_what_their_removed_messages_take(monkeypatch: 
     assert all_segments.next_to_rewrite() is two
 
 
-def test_a_segment_knows_the_span_of_its_numbers() -> None:
+def test_a_segment_knows_the_range_of_its_numbers() -> None:
     one = segment(5, 3)
     assert (one.first, one.span, one.count) == (5, 3, 3)
     run = [StoredMessage(bare=b"", sequence_number=each) for each in (5, 9)]
     assert Segment(None, 5, run, 10).span == 5  # type: ignore[arg-type]
 
 
-def test_a_commit_rewrites_no_more_than_its_share(
+def test_a_commit_rewrites_at_most_its_share(
     kept: Kept, orders: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(4):

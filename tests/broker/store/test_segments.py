@@ -38,7 +38,7 @@ def settle(kept: Kept, queue: Queue, count: int) -> None:
     kept.store.commit()
 
 
-def test_messages_of_one_commit_are_one_row(kept: Kept, orders: Queue) -> None:
+def test_messages_of_one_commit_share_one_row(kept: Kept, orders: Queue) -> None:
     fill(kept, orders, 500)
     assert rows(kept, "segment") == 1
 

@@ -208,7 +208,7 @@ def test_restarts_do_not_change_the_outcome(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("G-26")
-def test_a_lock_ends_with_the_process_without_counting_a_delivery(kept: Kept) -> None:
+def test_the_end_of_the_process_releases_locks_without_counting_a_delivery(kept: Kept) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)
     queue.enqueue(StoredMessage(bare=b"x"), NOON)
     message = queue.receive(NOON)
@@ -401,7 +401,7 @@ def test_a_database_with_a_newer_layout_is_refused_unchanged(kept: Kept) -> None
         assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 1,)
 
 
-def test_migrations_run_in_order_and_a_failing_one_changes_nothing(kept: Kept) -> None:
+def test_migrations_run_in_order_and_a_failed_one_changes_nothing(kept: Kept) -> None:
     kept.namespace.create_queue("orders", QueueDescription(), NOON)
     kept.close()
     connection, more = sqlite3.connect(kept.file, isolation_level=None), "ALTER TABLE entity ADD COLUMN more"

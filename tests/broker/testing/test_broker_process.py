@@ -21,7 +21,7 @@ def port_of(text: str) -> int:
     return int(text.split("localhost:")[1].split(";")[0])
 
 
-def test_it_answers_while_it_is_entered_and_not_afterwards() -> None:
+def test_the_broker_process_answers_only_while_the_context_is_entered() -> None:
     with BrokerProcess("--queue", "test/orders") as broker:
         text = broker.connection_string
         with (
@@ -35,7 +35,7 @@ def test_it_answers_while_it_is_entered_and_not_afterwards() -> None:
 
 
 @pytest.mark.slow
-def test_several_namespaces_and_faults_are_those_of_the_command() -> None:
+def test_several_namespaces_and_faults_are_set_as_by_the_command() -> None:
     with BrokerProcess("--namespace", "a:0", "--namespace", "b:0", "--allow-faults") as broker:
         assert list(broker.connection_strings) == ["a", "b"]
         assert broker.endpoints["faults_url"].startswith("http://127.0.0.1:")
@@ -43,14 +43,14 @@ def test_several_namespaces_and_faults_are_those_of_the_command() -> None:
             _ = broker.connection_string
 
 
-def test_one_that_does_not_start_says_why_and_leaves_nothing_open() -> None:
+def test_a_broker_that_does_not_start_says_why_and_leaves_nothing_open() -> None:
     with pytest.raises(
         BrokerNotStartedError, match="ended with 2: sbpair: broker: --queue names no --namespace: other"
     ):
         BrokerProcess("--queue", "other/orders").__enter__()
 
 
-def test_one_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+def test_a_broker_that_starts_too_slowly_is_ended(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "plan.toml")  # whoever reads it waits
     with pytest.raises(BrokerNotStartedError, match="ended with -9"):
         BrokerProcess("--faults", str(tmp_path / "plan.toml"), within=0.1).__enter__()

@@ -109,7 +109,7 @@ def seconds_of_a_send(client):
 
 
 class TestPassing:
-    def test_what_it_is_not_told_to_break_passes(self, client, contoso, proxy):
+    def test_traffic_without_a_matching_rule_passes(self, client, contoso, proxy):
         send(client, "y" * 200_000)
         with client.get_queue_receiver("orders") as receiver:
             (message,) = receiver.receive_messages(1, max_wait_time=30)
@@ -118,24 +118,24 @@ class TestPassing:
         assert contoso.counts("orders").active == 0
         assert proxy.passed["in"] > 200_000 < proxy.passed["out"]
 
-    def test_one_byte_a_write_is_put_together_again(self, proxy, client, contoso):
+    def test_frames_split_into_single_bytes_are_reassembled(self, proxy, client, contoso):
         proxy.slice = 1
         send(client)
         assert contoso.counts("orders").active == 1
 
-    def test_bytes_that_are_no_amqp_pass_as_they_are(self, echo):
+    def test_bytes_that_are_no_amqp_pass_unchanged(self, echo):
         with ChaosProxy(*echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port), 60) as raw:
             for sent in (b"\x16\x03\x01", b"hello", b"\x00\x00\x00\x01" * 4):
                 raw.sendall(sent)
                 assert received(raw, len(sent)) == sent
 
-    async def test_it_serves_asyncio_too(self, contoso):
+    async def test_the_proxy_works_with_asyncio(self, contoso):
         async with ChaosProxy("127.0.0.1", contoso.port) as proxy:
             assert proxy.port > 0
 
 
 class TestTime:
-    def test_a_round_trip_takes_longer_by_what_is_asked(self, proxy, client):
+    def test_latency_lengthens_a_round_trip_by_the_given_time(self, proxy, client):
         proxy.rtt = 0.3
         spans = [seconds_of_a_send(client)]
         while spans[-1] >= 0.6:  # two round trips: the machine was busy, or it takes longer than it should
@@ -143,7 +143,7 @@ class TestTime:
             spans.append(seconds_of_a_send(client))
         assert min(spans) >= 0.3
 
-    def test_latency_is_no_limit_to_what_is_under_way(self, echo):
+    def test_latency_does_not_limit_the_data_in_flight(self, echo):
         with (
             ChaosProxy(*echo, rtt=0.2) as proxy,
             socket.create_connection(("127.0.0.1", proxy.port), 60) as raw,
@@ -157,7 +157,7 @@ class TestTime:
             assert received(raw, 300) == b"x" * 300
             assert 0.2 <= time.perf_counter() - began < 30  # one after the other they would take a minute
 
-    def test_a_narrow_line_takes_its_time(self, proxy, client):
+    def test_limited_bandwidth_delays_data(self, proxy, client):
         send(client)
         proxy.bandwidth = 100_000
         began = time.perf_counter()
@@ -167,7 +167,9 @@ class TestTime:
 
 class TestBreaking:
     @pytest.mark.parametrize(("direction", "count"), [("in", 0), ("in", 100), ("out", 4), ("out", 300)])
-    def test_a_connection_is_cut_behind_exactly_so_many_bytes(self, proxy, client, contoso, direction, count):
+    def test_a_connection_is_cut_after_the_exact_number_of_bytes(
+        self, proxy, client, contoso, direction, count
+    ):
         proxy.cut_next(direction, count)
         with pytest.raises(ServiceBusError):
             send(client)
@@ -186,7 +188,7 @@ class TestBreaking:
         assert lost.hits == 1
         assert contoso.counts("orders").active == 3
 
-    async def test_the_nth_transfer_to_an_entity_is_dropped_and_claims_are_none(self, proxy, contoso):
+    async def test_the_nth_transfer_to_an_entity_is_dropped_without_counting_claims(self, proxy, contoso):
         lost = proxy.on("transfer", direction="in", address="orders", nth=2, action="drop")
         async with raw_sender(proxy, contoso) as sender:
             await sender.send(parked(1))
@@ -199,7 +201,7 @@ class TestBreaking:
 
     @pytest.mark.parametrize("action", ["cut", "reset"])
     @pytest.mark.parametrize(("after", "stored"), [(False, 0), (True, 1)])
-    def test_a_connection_ends_in_front_of_a_transfer_or_behind_it(
+    def test_a_rule_cuts_the_connection_before_or_after_a_transfer(
         self, proxy, client, contoso, action, after, stored
     ):
         ended = proxy.on("transfer", direction="in", address="orders", action=action, after=after)
@@ -208,13 +210,13 @@ class TestBreaking:
         assert ended.hits == 1
         until(lambda: contoso.counts("orders").active == stored)
 
-    def test_a_frame_that_is_delayed_comes_late(self, proxy, client):
+    def test_a_delayed_frame_arrives_late(self, proxy, client):
         proxy.on("disposition", direction="out", address="orders", action="delay", seconds=0.5)
         began = time.perf_counter()
         send(client)
         assert time.perf_counter() - began >= 0.5
 
-    def test_what_is_held_waits_until_it_is_released(self, proxy, client, contoso):
+    def test_a_held_frame_waits_until_it_is_released(self, proxy, client, contoso):
         held = proxy.on("transfer", direction="in", address="orders", action="hold")
         with ThreadPoolExecutor(1) as pool:
             sending = pool.submit(send, client)
@@ -225,7 +227,7 @@ class TestBreaking:
         assert contoso.counts("orders").active == 1
 
     @pytest.mark.spec("E-7")
-    def test_connections_that_are_held_keep_no_other_from_connecting(self):
+    def test_held_connections_do_not_prevent_others_from_connecting(self):
         with ExitStack() as opened:
             target = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
             target.settimeout(PATIENCE)
@@ -238,7 +240,7 @@ class TestBreaking:
                 wait_until(lambda awaited=number: held.hits == awaited)
 
     @pytest.mark.spec("E-7")
-    def test_a_rule_still_holds_after_a_connection_that_it_held_was_cut(self):
+    def test_a_rule_still_holds_after_a_held_connection_was_cut(self):
         with ExitStack() as opened:
             target = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
             target.settimeout(PATIENCE)
@@ -255,7 +257,7 @@ class TestBreaking:
             peer.settimeout(PATIENCE)
             assert received(peer, len(OPEN)) == OPEN
 
-    def test_a_black_hole_swallows_and_stays_open(self, proxy, client, contoso):
+    def test_a_black_hole_swallows_data_and_keeps_the_connection_open(self, proxy, client, contoso):
         with client.get_queue_sender("orders") as sender:
             sender.send_messages(ServiceBusMessage("1"))
             proxy.blackhole()
@@ -268,9 +270,7 @@ class TestBreaking:
     @pytest.mark.slow
     @pytest.mark.spec("E-8")
     @pytest.mark.parametrize(("direction", "stored"), [("in", 1), ("out", 2)])
-    def test_a_black_hole_of_one_direction_lets_the_other_pass(
-        self, proxy, client, contoso, direction, stored
-    ):
+    def test_a_one_way_black_hole_passes_the_other_direction(self, proxy, client, contoso, direction, stored):
         with client.get_queue_sender("orders") as sender:
             sender.send_messages(ServiceBusMessage("1"))
             proxy.blackhole(direction=direction)
@@ -280,7 +280,7 @@ class TestBreaking:
         until(lambda: contoso.counts("orders").active == stored)
 
     @pytest.mark.spec("E-8")
-    def test_of_a_truncated_frame_half_arrives_before_the_connection_ends(self, proxy, client, contoso):
+    def test_half_of_a_truncated_frame_arrives_before_the_connection_ends(self, proxy, client, contoso):
         truncated = proxy.on("transfer", direction="in", address="orders", action="truncate")
         with client.get_queue_sender("orders") as sender:
             before = proxy.passed["in"]
@@ -367,11 +367,11 @@ class TestRules:
             (Action.CUT, b"\x00\x00\x00\x0aabcdef"),
         ],
     )
-    def test_the_bytes_that_arrive_of_an_altered_frame(self, action, arrives):
+    def test_an_altered_frame_arrives_with_the_expected_bytes(self, action, arrives):
         assert alter(action, b"\x00\x00\x00\x0aabcdef")[: len(arrives)] == arrives
 
     @pytest.mark.spec("E-7")
-    def test_a_port_that_cannot_be_is_refused(self):
+    def test_an_invalid_port_is_refused(self):
         with pytest.raises(OverflowError, match="0-65535"):
             ChaosProxy("127.0.0.1", 1, listen=("127.0.0.1", 70_000)).__enter__()
 
@@ -421,7 +421,7 @@ def proxied():
 
 @pytest.mark.slow
 @pytest.mark.spec("E-7")
-def test_a_cut_reaches_a_client_whose_target_does_not_read():
+def test_a_cut_reaches_the_client_while_the_target_does_not_read():
     with proxied() as (_, proxy, client):
         fill(client)
         proxy.cut()
@@ -429,7 +429,7 @@ def test_a_cut_reaches_a_client_whose_target_does_not_read():
 
 
 @pytest.mark.spec("E-7")
-def test_a_proxy_ends_while_its_target_does_not_read():
+def test_a_proxy_stops_while_its_target_does_not_read():
     before = proxies_that_run()
     with proxied() as (_, proxy, client):
         fill(client)
@@ -452,7 +452,7 @@ def test_a_connection_that_was_cut_can_be_reset_while_its_client_does_not_read()
 
 
 @pytest.mark.filterwarnings("default:unclosed <socket:ResourceWarning")
-def test_a_proxy_that_stops_while_clients_connect_closes_what_it_accepted(contoso, recwarn):
+def test_a_proxy_that_stops_during_connects_closes_the_accepted_connections(contoso, recwarn):
     for _ in range(20):
         with ChaosProxy("127.0.0.1", contoso.port) as proxy:
             clients = [socket.create_connection(("127.0.0.1", proxy.port)) for _ in range(8)]
@@ -464,7 +464,7 @@ def test_a_proxy_that_stops_while_clients_connect_closes_what_it_accepted(contos
 
 
 @pytest.mark.spec("R-119")
-def test_one_frame_of_64_mib_takes_time_in_proportion_to_its_bytes():
+def test_a_frame_of_64_mib_takes_time_proportional_to_its_size():
     conversation, chunk = Conversation(), bytes(CHUNK)
     head = MAX_FRAME_BYTES.to_bytes(4, "big") + b"\x02\x00\x00\x00"
     began = time.process_time()
@@ -478,7 +478,7 @@ def test_one_frame_of_64_mib_takes_time_in_proportion_to_its_bytes():
 
 @pytest.mark.spec("R-119")
 @pytest.mark.parametrize("size", [1, 3, 7, 8, 11])
-def test_frames_and_what_is_no_amqp_come_out_whole_in_pieces_of_any_size(size):
+def test_frames_and_other_bytes_survive_splitting_at_any_size(size):
     said = b"AMQP\x00\x01\x00\x00" + b"\x00\x00\x00\x08\x02\x00\x00\x00" + b"GET / HTTP/1.1\r\n\r\n"
     conversation = Conversation()
     pieces = [said[at : at + size] for at in range(0, len(said), size)]

@@ -30,7 +30,7 @@ def test_an_acknowledged_message_that_never_arrives_is_lost():
     assert not report.is_conserved
 
 
-def test_a_message_whose_send_failed_and_that_never_arrives_is_not_lost():
+def test_a_failed_send_that_never_arrives_is_not_lost():
     report = told([("attempted", "a")]).check()
 
     assert report.lost == frozenset()
@@ -39,7 +39,7 @@ def test_a_message_whose_send_failed_and_that_never_arrives_is_not_lost():
 
 
 @pytest.mark.spec("G-7")
-def test_a_message_whose_send_failed_and_that_arrives_is_recovered():
+def test_a_failed_send_that_arrives_is_recovered():
     report = told([("attempted", "a"), ("received", "a")]).check()
 
     assert report.recovered == {"a"}
@@ -57,7 +57,7 @@ def test_a_message_nobody_sent_is_unexpected_and_not_delivered():
 
 
 @pytest.mark.spec("G-4")
-def test_three_arrivals_of_one_message_are_one_duplicated_id_and_two_extra_copies():
+def test_three_arrivals_are_one_duplicated_id_and_two_extra_copies():
     report = told([("acknowledged", "a"), *[("received", "a")] * 3]).check()
 
     assert report.duplicated == {"a"}
@@ -65,7 +65,7 @@ def test_three_arrivals_of_one_message_are_one_duplicated_id_and_two_extra_copie
     assert report.delivered == 1
 
 
-def test_a_retry_with_the_same_id_is_one_message():
+def test_a_retry_with_the_same_id_counts_as_one_message():
     report = told([("attempted", "a"), ("attempted", "a"), ("acknowledged", "a"), ("received", "a")]).check()
 
     assert (report.sent, report.delivered, report.duplicates) == (1, 1, 0)
@@ -78,7 +78,7 @@ def test_the_report_reads_as_a_sentence():
 
 
 @given(EVENTS, st.randoms(use_true_random=False))
-def test_the_order_of_the_calls_does_not_matter(events, rng):
+def test_the_order_of_calls_does_not_matter(events, rng):
     shuffled = list(events)
     rng.shuffle(shuffled)
 
@@ -103,7 +103,7 @@ def test_every_id_is_accounted_for_exactly_once(events):
 
 
 @given(EVENTS)
-def test_the_report_is_what_counting_by_hand_gives(events):
+def test_the_report_equals_a_count_by_hand(events):
     copies = {m: sum(1 for v, i in events if (v, i) == ("received", m)) for _, m in events}
     report = told(events).check()
 
@@ -120,7 +120,7 @@ def acknowledged_in(session, *ids):
 
 
 @pytest.mark.spec("O-1")
-def test_a_session_that_arrives_as_it_was_sent_is_in_order_copies_or_not():
+def test_a_session_that_arrives_in_send_order_is_in_order_even_with_copies():
     ledger = acknowledged_in("s", "5", "6", "7")
     ledger.received_all(["5", "6", "5", "6", "7"])
 
@@ -140,7 +140,7 @@ def test_a_message_that_arrives_after_a_later_one_of_its_session_is_an_inversion
 
 
 @pytest.mark.spec("O-1")
-def test_a_missing_message_and_one_whose_send_raised_do_not_break_an_order():
+def test_missing_messages_and_failed_sends_break_no_order():
     ledger = acknowledged_in("s", "5", "6", "7")
     ledger.attempted("8")
     ledger.received_all(["8", "5", "7"])
@@ -150,7 +150,7 @@ def test_a_missing_message_and_one_whose_send_raised_do_not_break_an_order():
 
 
 @given(st.permutations("abcdef"))
-def test_an_order_is_kept_if_no_message_arrives_before_one_sent_earlier(arrivals):
+def test_order_holds_if_no_message_arrives_before_an_earlier_one(arrivals):
     ledger = acknowledged_in("s", *"abcdef")
     ledger.received_all(arrivals)
 
@@ -171,7 +171,7 @@ def test_threads_may_write_at_the_same_time():
     assert report.is_conserved
 
 
-def test_a_report_names_what_was_lost_first_and_in_order():
+def test_a_report_names_lost_messages_first_and_in_order():
     ledger = told([("acknowledged", f"order-{number:02}") for number in range(30)])
     ledger.received_all(["order-00", "order-00", "order-00", "order-07", "alien"])
     ledger.ambiguous("order-00")
@@ -183,6 +183,6 @@ def test_a_report_names_what_was_lost_first_and_in_order():
     )
 
 
-def test_a_report_of_nothing_wrong_has_only_its_counts():
+def test_a_report_without_findings_has_only_counts():
     ledger = told([("acknowledged", "a"), ("received", "a")])
     assert repr(ledger.check()) == f"<{ledger.check()}>"

@@ -42,17 +42,17 @@ def run(pytester, alone, warm):
     return run
 
 
-def test_each_test_has_a_namespace_of_its_own(run):
+def test_each_test_has_its_own_namespace(run):
     run(
         """
         import pytest
 
         @pytest.mark.parametrize("number", [1, 2])
-        def test_it_is_empty(servicebus_namespace, number):
+        def test_the_namespace_of_a_new_test_is_empty(servicebus_namespace, number):
             assert servicebus_namespace.queue_names() == []
             servicebus_namespace.create_queue("orders")
 
-        def test_the_namespaces_are_gone_afterwards(servicebus):
+        def test_the_namespaces_are_gone_after_the_session(servicebus):
             assert [each.name for each in servicebus.namespaces] == ["shared"]
         """,
         passed=3,
@@ -106,7 +106,7 @@ def test_the_clock_is_the_tests_own(run):
         from azure.servicebus import ServiceBusClient, ServiceBusMessage
         from sbpair.broker import ManualClock
 
-        def test_an_hour_passes(servicebus, servicebus_namespace, servicebus_clock):
+        def test_an_hour_passes_on_the_manual_clock(servicebus, servicebus_namespace, servicebus_clock):
             servicebus_namespace.create_queue("orders")
             with ServiceBusClient.from_connection_string(servicebus_namespace.connection_string) as client:
                 with client.get_queue_sender("orders") as sender:
@@ -115,7 +115,7 @@ def test_the_clock_is_the_tests_own(run):
                 with client.get_queue_receiver("orders") as receiver:
                     assert receiver.receive_messages(1, max_wait_time=0.3) == []
 
-        def test_another_begins_at_now(servicebus_clock):
+        def test_the_clock_of_another_test_starts_at_now(servicebus_clock):
             import time
             assert abs(servicebus_clock.clock.now() / 1000 - time.time()) < 60
         """,
@@ -137,7 +137,7 @@ def test_a_fault_ends_with_the_test_that_set_it(run):
             yield servicebus_namespace
             assert servicebus_namespace.faults == []
 
-        def test_it_strikes(orders, servicebus_fault):
+        def test_a_fault_set_by_a_fixture_strikes(orders, servicebus_fault):
             fault = servicebus_fault(orders, "orders", Throttle(), times=1)
             with ServiceBusClient.from_connection_string(orders.connection_string, retry_total=0) as client:
                 with client.get_queue_sender("orders") as sender, pytest.raises(ServiceBusServerBusyError):
@@ -167,7 +167,40 @@ def test_a_pair_fails_over_and_is_drained(run):
     )
 
 
-def test_a_pair_serves_a_test_that_is_a_coroutine(run):
+@pytest.mark.spec("R-166")
+def test_a_program_with_its_own_client_finds_the_pair_in_its_environment(run):
+    run(
+        """
+        import os
+        from datetime import timedelta
+        from azure.servicebus import ServiceBusMessage
+        from sbpair import PairedNamespaceOptions, PairedServiceBusClient, StoredIn
+        from sbpair.syphon import SyphonOptions
+
+        def main():
+            options = PairedNamespaceOptions(
+                primary_namespace_name="shop", backlog_queue_count=3, failover_interval=timedelta(0)
+            )
+            strings = os.environ["SBPAIR_PRIMARY"], os.environ["SBPAIR_SECONDARY"]
+            with PairedServiceBusClient.from_connection_strings(
+                *strings, options=options, connection_verify=os.environ["SBPAIR_CA_FILE"]
+            ) as client, client.get_queue_sender("orders") as sender:
+                return sender.send_messages(ServiceBusMessage("x")).stored_in
+
+        def test_it(servicebus_pair, monkeypatch):
+            for name, value in servicebus_pair.environment.items():
+                monkeypatch.setenv(name, value)
+            servicebus_pair.primary.create_queue("orders")
+            with servicebus_pair.primary.scenario("primary-down"):
+                assert main() is StoredIn.BACKLOG
+            options = SyphonOptions(primary_namespace_name="shop", backlog_queue_count=3)
+            assert servicebus_pair.drain(options) == 1
+            assert servicebus_pair.primary.counts("orders").active == 1
+        """
+    )
+
+
+def test_a_pair_works_in_a_coroutine_test(run):
     run(
         """
         import asyncio
@@ -190,17 +223,17 @@ def test_a_pair_serves_a_test_that_is_a_coroutine(run):
 
 
 @pytest.mark.slow
-def test_a_users_test_of_a_lost_acknowledgement_ends_in_seconds(pytester):
+def test_a_user_test_of_a_lost_acknowledgement_ends_in_seconds(pytester):
     result = pytester.runpytest_subprocess(*WITH_PLUGIN, "-p", "no:cacheprovider", str(SAMPLE))
     result.assert_outcomes(passed=1)
     assert result.duration < 60  # 3 s on a machine of its own
 
 
-def test_the_users_test_fails_for_a_sender_that_gives_up(run):
+def test_the_user_test_fails_for_a_sender_that_gives_up(run):
     run(SAMPLE.read_text("utf-8").replace("message_id=order_id", "message_id=None"), failed=1)
 
 
-def test_loading_it_loads_no_sdk_no_broker_and_no_loop():
+def test_loading_the_plugin_imports_no_sdk_broker_or_asyncio():
     program = (
         "import sys, sbpair.broker.testing.plugin\n"
         "heavy = ('azure', 'aiohttp', 'cryptography', 'asyncio', 'sbpair.broker.public', 'sbpair.pair.pairing')\n"
@@ -210,6 +243,6 @@ def test_loading_it_loads_no_sdk_no_broker_and_no_loop():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_entry_point_names_it():
+def test_the_entry_point_names_the_plugin():
     text = (SAMPLE.parents[1] / "pyproject.toml").read_text("utf-8")
     assert '[project.entry-points.pytest11]\nsbpair = "sbpair.broker.testing.plugin"' in text

@@ -32,7 +32,7 @@ bytes = 400
 """
 
 
-def test_a_plan_is_read_as_it_is_meant() -> None:
+def test_a_plan_is_read_with_its_meaning() -> None:
     assert read_proxy_plan("plan.toml", PLAN) == ProxyPlan(
         LineSettings(0.02, None, 1),
         (
@@ -88,7 +88,7 @@ def test_an_empty_plan_forwards() -> None:
         ("rule = 5", "plan.toml: rule: expected a list"),
     ],
 )
-def test_a_mistake_is_named_by_file_key_and_what_was_expected(text: str, said: str) -> None:
+def test_a_mistake_is_reported_with_file_key_and_expected_value(text: str, said: str) -> None:
     with pytest.raises(BadConfigurationError) as refused:
         read_proxy_plan("plan.toml", text)
     assert said in str(refused.value)

@@ -28,7 +28,7 @@ def send(pair: NamespacePair, *bodies: str) -> None:
         sender.send_messages([ServiceBusMessage(body, message_id=body) for body in bodies])
 
 
-def test_a_processor_for_a_test_handles_messages_until_it_is_left(pair: NamespacePair) -> None:
+def test_a_running_processor_handles_messages_until_the_context_ends(pair: NamespacePair) -> None:
     with RunningProcessor(pair, "orders") as processor:
         send(pair, "a", "b")
         handled = processor.wait_completed(2)
@@ -37,7 +37,7 @@ def test_a_processor_for_a_test_handles_messages_until_it_is_left(pair: Namespac
     assert type(processor.events[0]).__name__ in ("ReceivingStarted", "EntityMissing")
 
 
-def test_its_handler_may_be_a_coroutine_function(pair: NamespacePair) -> None:
+def test_a_handler_may_be_a_coroutine_function(pair: NamespacePair) -> None:
     async def handle(message: ReceivedMessage) -> None:
         raise DeadLetter("Bad", str(message))
 
@@ -48,12 +48,12 @@ def test_its_handler_may_be_a_coroutine_function(pair: NamespacePair) -> None:
     assert processor.messages == []
 
 
-def test_waiting_in_vain_names_what_did_not_happen(pair: NamespacePair) -> None:
+def test_a_timeout_names_what_did_not_happen(pair: NamespacePair) -> None:
     in_vain = pytest.raises(AssertionError, match="no 1 completed messages within 0 s")
     with RunningProcessor(pair, "orders") as processor, in_vain:
         processor.wait_completed(1, within=0)
 
 
-def test_a_processor_that_cannot_be_made_fails_the_test(pair: NamespacePair) -> None:
+def test_a_processor_that_cannot_be_created_fails_the_test(pair: NamespacePair) -> None:
     with pytest.raises(ValueError, match="queue_name"), RunningProcessor(pair, ""):
         pass

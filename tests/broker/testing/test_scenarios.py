@@ -74,7 +74,7 @@ def send_all(client, ledger, pause=0.0):
     "name",
     [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in OF_SENDERS],
 )
-def test_a_paired_sender_loses_nothing_under(name, broker, pair, parks_early):
+def test_a_paired_sender_loses_nothing_in_the_scenario(name, broker, pair, parks_early):
     pair.primary.create_queue("orders", enable_partitioning=name == "partition-down")
     client, ledger = pair.client(PATIENT), Ledger()
     with pair.primary.scenario(name, "orders", seed=3) as faults:

@@ -32,7 +32,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return provide(("localhost",), int(time.time()), directory)
 
 
-def test_it_ends_while_a_client_does_not_begin_its_handshake(certificates: Certificates) -> None:
+def test_the_server_stops_while_a_client_does_not_start_its_handshake(certificates: Certificates) -> None:
     context = certificates.ssl_context()
     with (
         socket.create_server(("127.0.0.1", 0)) as target,
@@ -47,7 +47,7 @@ def test_it_ends_while_a_client_does_not_begin_its_handshake(certificates: Certi
     gc.collect()
 
 
-def test_it_ends_while_its_target_does_not_answer_the_handshake(certificates: Certificates) -> None:
+def test_the_server_stops_while_its_target_does_not_answer_the_handshake(certificates: Certificates) -> None:
     context = ssl.create_default_context(cafile=str(certificates.ca_file))
     with (
         socket.create_server(("127.0.0.1", 0)) as target,
@@ -93,7 +93,7 @@ async def test_a_connection_that_cannot_be_accepted_is_accepted_later() -> None:
             await accepting
 
 
-async def test_accepting_ends_while_no_connection_can_be_accepted() -> None:
+async def test_the_server_stops_while_no_connection_can_be_accepted() -> None:
     async def serve(connection: socket.socket) -> None:
         connection.close()
 

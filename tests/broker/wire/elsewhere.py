@@ -13,15 +13,16 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NoReturn, cast
 
 import certifi
 import pytest
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.management import ServiceBusAdministrationClient
+
+from sbpair.broker import NamespaceControl
 
 TARGET = os.environ.get("SBPAIR_TEST_CONNECTION_STRING")
 """Another namespace to run against, the cloud's or a broker's; None for our own, in this process."""
@@ -35,6 +36,13 @@ _SUBSCRIPTIONS = "/Subscriptions/"
 def fresh(what: str) -> str:
     """Return a name that is unique to this test and run, with the prefix by which leftovers are removed."""
     return f"{PREFIX}-{what}-{next(_NUMBERS)}"
+
+
+def entity_time(namespace: NamespaceControl | Elsewhere) -> datetime:
+    """The time by which a namespace's entities live: tests advance that of our own."""
+    if isinstance(namespace, Elsewhere):
+        return datetime.now(UTC)
+    return datetime.fromtimestamp(namespace.server.read_clocks().entity / 1000, UTC)
 
 
 def is_forgotten(name: str, now: float) -> bool:
@@ -146,7 +154,6 @@ class BrokerElsewhere:
     """The part of Broker that a client can observe."""
 
     ca_file = Path(TRUST)
-    _clock = SimpleNamespace(now=lambda: int(time.time() * 1000))
 
     def __init__(self, namespace: Elsewhere) -> None:
         self._namespace = namespace

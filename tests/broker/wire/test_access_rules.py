@@ -38,7 +38,7 @@ def can_listen(connection_string: str, queue: str) -> bool:
     return True
 
 
-def test_a_policy_of_the_namespace_opens_what_its_rights_say(contoso: NamespaceControl, queue: str) -> None:
+def test_a_namespace_policy_authorises_its_rights(contoso: NamespaceControl, queue: str) -> None:
     sends, listens = contoso.add_policy("sender", ["Send"]), contoso.add_policy("reader", ["Listen"])
     assert (can_send(sends, queue), can_listen(sends, queue)) == (True, False)
     assert (can_send(listens, queue), can_listen(listens, queue)) == (False, True)
@@ -48,7 +48,7 @@ def test_a_policy_of_the_namespace_opens_what_its_rights_say(contoso: NamespaceC
     contoso.remove_policy("reader")
 
 
-def test_a_policy_of_an_entity_opens_that_one_alone(contoso: NamespaceControl, make_queue) -> None:
+def test_an_entity_policy_authorises_that_entity_only(contoso: NamespaceControl, make_queue) -> None:
     mine, other = make_queue(), make_queue()
     given = contoso.add_policy("own", ["Send", "Listen"], entity=mine)
     assert given.endswith(f";EntityPath={mine}")
@@ -60,7 +60,7 @@ def test_a_policy_of_an_entity_opens_that_one_alone(contoso: NamespaceControl, m
     assert not can_send(anywhere, mine)
 
 
-def test_a_rule_that_an_administration_client_makes_is_a_key(
+def test_a_rule_created_by_an_administration_client_is_a_valid_key(
     broker: Broker, contoso: NamespaceControl
 ) -> None:
     key = "k" * 44
@@ -90,7 +90,7 @@ def test_a_rule_that_an_administration_client_makes_is_a_key(
 
 
 @pytest.mark.spec("R-45")
-def test_a_key_to_manage_one_queue_forwards_to_no_other(contoso: NamespaceControl, make_queue) -> None:
+def test_a_manage_key_of_one_queue_cannot_forward_to_another(contoso: NamespaceControl, make_queue) -> None:
     mine, other = make_queue(), make_queue()
     keys = {}
     for queue in (mine, other):
@@ -117,7 +117,7 @@ def test_a_key_to_manage_one_queue_forwards_to_no_other(contoso: NamespaceContro
     assert forward() == 200  # it does not change
 
 
-def test_a_name_that_is_taken_or_not_there_is_told(contoso: NamespaceControl) -> None:
+def test_a_taken_or_missing_rule_name_is_reported(contoso: NamespaceControl) -> None:
     contoso.add_policy("twice", ["Send"])
     with pytest.raises(BrokerError, match="'twice' already"):
         contoso.add_policy("twice", ["Listen"])
@@ -130,11 +130,11 @@ def test_a_name_that_is_taken_or_not_there_is_told(contoso: NamespaceControl) ->
     ("rights", "said"),
     [(["Sned"], "at least one right of Manage, Send, Listen"), (["Manage"], "also include")],
 )
-def test_rights_that_no_policy_has_are_told(contoso: NamespaceControl, rights: list[str], said: str) -> None:
+def test_invalid_rights_are_reported(contoso: NamespaceControl, rights: list[str], said: str) -> None:
     with pytest.raises(InvalidDescriptionError, match=said):
         contoso.add_policy("odd", rights)
 
 
-def test_with_open_access_there_are_no_policies() -> None:
+def test_open_access_has_no_policies() -> None:
     with Broker({"a": 0}, open_access=True) as broker, pytest.raises(BrokerError, match="open access"):
         broker.namespace("a").add_policy("sender", ["Send"])

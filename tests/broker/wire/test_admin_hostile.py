@@ -128,19 +128,21 @@ def test_a_hostile_request_is_refused_and_the_next_client_is_served(
     ],
     ids=["large", "chunks", "bomb"],
 )
-def test_a_body_is_bounded_for_those_who_may_send_one(broker: Broker, headers: bytes, body: bytes) -> None:
+def test_the_body_size_is_bounded_even_with_a_valid_token(
+    broker: Broker, headers: bytes, body: bytes
+) -> None:
     assert status_after(broker, authorized(broker) + headers + body) == 413
 
 
 @pytest.mark.spec("R-115")
-def test_a_head_of_many_large_fields_is_refused_before_it_is_kept(broker: Broker) -> None:
+def test_a_request_head_with_many_large_fields_is_refused_early(broker: Broker) -> None:
     fields = b"".join(b"X-%d: %b\r\n" % (number, b"x" * 30_000) for number in range(120))
     assert status_after(broker, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + fields + b"\r\n") in (431, 0)
     assert status_after(broker, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + fields[:70_000]) == 431
 
 
 @pytest.mark.spec("R-116")
-def test_an_answer_without_a_token_ends_its_connection(broker: Broker) -> None:
+def test_an_unauthenticated_request_ends_its_connection(broker: Broker) -> None:
     with socket.create_connection(("127.0.0.1", broker.namespace("contoso").port), 5) as sock:
         sock.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = b""
@@ -150,13 +152,13 @@ def test_an_answer_without_a_token_ends_its_connection(broker: Broker) -> None:
 
 
 @pytest.mark.spec("S-7")
-def test_a_body_that_does_not_come_is_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_body_is_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbpair.broker.server.http.BODY_WITHIN", 0.1)
     assert status_after(broker, authorized(broker) + b"Content-Length: 10\r\n\r\nabc") == 408
 
 
 @pytest.mark.spec("S-7")
-def test_chunks_without_an_end_are_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_chunks_are_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbpair.broker.server.http.BODY_WITHIN", 0.1)
     assert (
         status_after(broker, authorized(broker) + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n") == 408
@@ -176,19 +178,19 @@ def test_chunks_without_an_end_are_not_waited_for(broker: Broker, monkeypatch: p
     ],
     ids=["short", "two-lengths", "both", "gzip-last", "no-number", "no-gzip", "no-length"],
 )
-def test_a_body_of_two_lengths_or_none_is_refused(broker: Broker, headers: bytes, status: int) -> None:
+def test_a_body_with_two_or_no_lengths_is_refused(broker: Broker, headers: bytes, status: int) -> None:
     assert status_after(broker, authorized(broker) + headers) == status
     assert broker.namespace("contoso").queue_names() == []
 
 
-def test_a_name_is_one_whatever_its_case(broker: Broker) -> None:
+def test_entity_names_ignore_case(broker: Broker) -> None:
     paths = (quote("Größe"), "Orders", "oRDERS", "%4frders")  # only ASCII letters
     told = statuses(broker, *(entity(broker, path) for path in paths))
     assert told == [400, 201, 409, 409]
     assert statuses(broker, entity(broker, "ORDERS", method=b"DELETE")) == [200]
 
 
-def test_of_many_who_create_one_entity_at_once_one_does(broker: Broker) -> None:
+def test_only_one_of_many_concurrent_creates_succeeds(broker: Broker) -> None:
     with ThreadPoolExecutor(8) as many:
         asked = [entity(broker, "raced")] * 16
         told = sorted(status for (status,) in many.map(lambda each: statuses(broker, each), asked))
@@ -208,7 +210,7 @@ def test_of_many_who_create_one_entity_at_once_one_does(broker: Broker) -> None:
     ],
     ids=["parentheses", "nots", "ors", "open"],
 )
-def test_a_bomb_of_an_expression_is_refused_at_little_cost(broker: Broker, expression: str) -> None:
+def test_a_huge_expression_is_refused_cheaply(broker: Broker, expression: str) -> None:
     filtered = f'<Filter i:type="SqlFilter"><SqlExpression>{expression}</SqlExpression></Filter>'
     contoso = broker.namespace("contoso")
     contoso.create_topic("t")
@@ -219,7 +221,7 @@ def test_a_bomb_of_an_expression_is_refused_at_little_cost(broker: Broker, expre
     contoso.delete_topic("t")
 
 
-def test_a_pattern_that_would_never_end_is_judged_at_little_cost(broker: Broker) -> None:
+def test_a_catastrophic_pattern_is_evaluated_cheaply(broker: Broker) -> None:
     contoso = broker.namespace("contoso")
     contoso.create_topic("t")
     contoso.create_subscription("t", "s")
@@ -252,7 +254,7 @@ def test_a_refused_client_cannot_keep_its_connection(broker: Broker) -> None:
     assert answer.startswith(b"HTTP/1.1 401 ")
 
 
-def test_a_fault_of_the_brokers_own_is_not_hidden(
+def test_an_internal_error_of_the_broker_is_not_hidden(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*given: object) -> None:

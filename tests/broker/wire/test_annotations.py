@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from azure.servicebus import (
@@ -12,9 +12,10 @@ from azure.servicebus import (
     ServiceBusReceivedMessage,
     ServiceBusReceiveMode,
 )
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from sbpair.broker import Broker, NamespaceControl
-from tests.broker.wire.elsewhere import fresh
+from tests.broker.wire.elsewhere import entity_time, fresh
 
 pytestmark = pytest.mark.spec("R-51")
 
@@ -38,7 +39,7 @@ def annotated(message: ServiceBusReceivedMessage) -> set[bytes]:
     [({}, {FIRST_NUMBER}), ({"partition_key": "key"}, {b"x-opt-partition-key"})],
     ids=["plain", "keyed"],
 )
-def test_a_received_and_deleted_message_has_its_number_its_time_and_an_empty_map_of_delivery_annotations(
+def test_a_receive_and_delete_message_has_number_time_and_empty_delivery_annotations(
     client: ServiceBusClient, queue: str, fields: dict[str, object], added: set[bytes]
 ) -> None:
     send(client, queue, **fields)
@@ -46,6 +47,17 @@ def test_a_received_and_deleted_message_has_its_number_its_time_and_an_empty_map
         (message,) = receiver.receive_messages(1)
     assert annotated(message) == ORDINARY | added
     assert message.raw_amqp_message.delivery_annotations == {}
+
+
+def test_a_message_with_an_annotation_of_its_senders_has_no_first_number(
+    client: ServiceBusClient, queue: str
+) -> None:
+    own = AmqpAnnotatedMessage(data_body=b"x", annotations={"x-opt-mine": "1"})
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(own)
+    with client.get_queue_receiver(queue) as receiver:
+        (message,) = receiver.receive_messages(1)
+    assert annotated(message) == (LOCKED - {FIRST_NUMBER}) | {b"x-opt-mine"}
 
 
 def test_a_locked_message_has_its_number_its_times_and_its_lock_token(
@@ -77,10 +89,10 @@ def test_a_deferred_message_has_its_state(client: ServiceBusClient, queue: str) 
 
 @pytest.mark.spec("R-51", "X-3")
 def test_a_message_that_was_scheduled_has_its_first_number_and_its_state(
-    client: ServiceBusClient, queue: str, broker: Broker
+    client: ServiceBusClient, contoso: NamespaceControl, queue: str, broker: Broker
 ) -> None:
     with client.get_queue_sender(queue) as sender:
-        at = datetime.fromtimestamp(broker._clock.now() / 1000, UTC) + timedelta(hours=1)
+        at = entity_time(contoso) + timedelta(hours=1)
         (scheduled,) = sender.schedule_messages(ServiceBusMessage("x"), at)
     broker.advance(timedelta(hours=1, seconds=1))
     with client.get_queue_receiver(queue) as receiver:
@@ -102,7 +114,7 @@ def test_a_message_that_was_forwarded_has_its_first_number(
         assert (message.enqueued_sequence_number, message.sequence_number) == (1, 1)
 
 
-def test_a_message_of_a_subscription_has_the_number_that_its_topic_gave_it(
+def test_a_subscription_message_has_the_sequence_number_of_its_topic(
     client: ServiceBusClient, contoso: NamespaceControl
 ) -> None:
     topic = fresh("events")
@@ -117,13 +129,13 @@ def test_a_message_of_a_subscription_has_the_number_that_its_topic_gave_it(
 
 
 @pytest.mark.spec("X-3")
-def test_a_subscription_shows_that_a_message_was_scheduled_and_not_one_whose_time_was_past(
+def test_a_subscription_shows_the_schedule_of_a_message_unless_it_was_past(
     client: ServiceBusClient, contoso: NamespaceControl, broker: Broker
 ) -> None:
     topic = fresh("events")
     contoso.create_topic(topic)
     contoso.create_subscription(topic, "all")
-    now = datetime.fromtimestamp(broker._clock.now() / 1000, UTC)
+    now = entity_time(contoso)
     with client.get_topic_sender(topic) as sender:
         for hours in (-1, 1):
             sender.schedule_messages(ServiceBusMessage(str(hours)), now + timedelta(hours=hours))

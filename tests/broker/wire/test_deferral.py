@@ -11,7 +11,6 @@ from azure.servicebus import (
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
 )
-from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
 
 
@@ -27,7 +26,7 @@ def aside(client, queue):
     return [message.sequence_number for message in messages]
 
 
-def test_deferred_messages_come_by_their_numbers_under_locks(client, contoso, queue, aside):
+def test_deferred_messages_are_received_by_number_under_locks(client, contoso, queue, aside):
     assert contoso.counts(queue).deferred == 3
     with client.get_queue_receiver(queue) as receiver:
         assert receiver.receive_messages(1, max_wait_time=0.3) == []
@@ -53,7 +52,7 @@ def test_deferred_messages_come_by_their_numbers_under_locks(client, contoso, qu
 
 
 @pytest.mark.spec("X-1", "X-2")
-def test_to_defer_counts_a_delivery_except_in_a_dead_letter_queue(client, queue, aside):
+def test_deferring_counts_a_delivery_except_in_a_dead_letter_queue(client, queue, aside):
     with client.get_queue_receiver(queue) as receiver:
         (message,) = receiver.receive_deferred_messages(aside[0])
         assert message.delivery_count == 1
@@ -65,13 +64,13 @@ def test_to_defer_counts_a_delivery_except_in_a_dead_letter_queue(client, queue,
             graves.abandon_message(dead)
 
 
-def test_receive_and_delete_takes_them_away(client, contoso, queue, aside):
+def test_receive_and_delete_removes_deferred_messages(client, contoso, queue, aside):
     with client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
         assert [str(message) for message in receiver.receive_deferred_messages(aside)] == ["0", "1", "2"]
     assert contoso.counts(queue).total == 0
 
 
-def test_a_lock_that_lapsed_is_lost_and_the_message_still_aside(client, contoso, queue, aside, broker):
+def test_a_deferred_message_with_an_expired_lock_stays_deferred(client, contoso, queue, aside, broker):
     with client.get_queue_receiver(queue) as receiver:
         (message,) = receiver.receive_deferred_messages(aside[0])
         broker.advance(timedelta(seconds=61))
@@ -82,7 +81,7 @@ def test_a_lock_that_lapsed_is_lost_and_the_message_still_aside(client, contoso,
         receiver.complete_message(again)
 
 
-def test_an_expired_one_is_dead_lettered_when_it_is_asked_for(client, contoso, make_queue, broker):
+def test_an_expired_deferred_message_is_dead_lettered_on_access(client, contoso, make_queue, broker):
     queue = make_queue(dead_lettering_on_message_expiration=True)
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(ServiceBusMessage("x", time_to_live=timedelta(minutes=1)))
@@ -97,13 +96,3 @@ def test_an_expired_one_is_dead_lettered_when_it_is_asked_for(client, contoso, m
     with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as graves:
         (grave,) = graves.receive_messages(1)
         assert grave.dead_letter_reason == "TTLExpiredException"
-
-
-async def test_the_asyncio_client_gets_them_too(contoso, queue, aside):
-    async with (
-        AsyncClient.from_connection_string(contoso.connection_string, retry_total=0) as client,
-        client.get_queue_receiver(queue) as receiver,
-    ):
-        for message in await receiver.receive_deferred_messages(aside):
-            await receiver.complete_message(message)
-    assert contoso.counts(queue).total == 0

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 
@@ -44,18 +43,7 @@ def test_a_message_that_is_scheduled_again_keeps_its_number(client, contoso, que
     assert (contoso.counts(queue).scheduled, contoso.counts(queue).active) == (1, 0)
 
 
-async def test_the_asyncio_clients_copies_are_dropped_too(contoso, queue):
-    async with (
-        AsyncClient.from_connection_string(contoso.connection_string, retry_total=0) as client,
-        client.get_queue_sender(queue) as sender,
-    ):
-        message = ServiceBusMessage("x")
-        for _ in range(3):
-            await sender.send_messages(message)  # the same object: the same id
-    assert contoso.counts(queue).active == 1
-
-
-def test_the_administration_client_creates_such_queues_and_cannot_change_them(broker, contoso):
+def test_the_administration_client_creates_duplicate_detection_and_cannot_change_it(broker, contoso):
     path = "made-by-the-administration-client"
     with ServiceBusAdministrationClient.from_connection_string(
         contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0

@@ -99,7 +99,7 @@ async def test_the_asyncio_sdk_finds_its_sessions_and_topics_after_a_restart(on_
 
 
 @pytest.mark.spec("G-26")
-def test_what_the_administration_client_made_changed_and_deleted_is_so_after_a_restart(
+def test_administrative_changes_survive_a_restart(
     on_disk: OnDisk,
 ) -> None:
     def administration() -> ServiceBusAdministrationClient:
@@ -125,7 +125,7 @@ def test_what_the_administration_client_made_changed_and_deleted_is_so_after_a_r
         assert (again.created_at_utc, again.updated_at_utc) == (times.created_at_utc, times.updated_at_utc)
 
 
-def test_a_broker_that_could_not_start_gives_its_directory_back(tmp_path: Path, on_disk: OnDisk) -> None:
+def test_a_broker_that_could_not_start_releases_its_directory(tmp_path: Path, on_disk: OnDisk) -> None:
     other = tmp_path / "other"
     with pytest.raises(BrokerError, match="cannot listen"):
         Broker({"taken": on_disk.contoso.port}, data=other).start()

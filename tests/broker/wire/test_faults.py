@@ -15,7 +15,6 @@ from azure.servicebus.exceptions import (
     OperationTimeoutError,
     ServiceBusConnectionError,
     ServiceBusError,
-    ServiceBusServerBusyError,
 )
 
 from sbpair.broker import (
@@ -23,11 +22,9 @@ from sbpair.broker import (
     AnswerReleased,
     Broker,
     BrokerError,
-    RejectWith,
     TwoFieldError,
     Withhold,
 )
-from sbpair.broker.errors import InvalidArgumentError
 from sbpair.broker.server.namespace_server import Outage
 from sbpair.broker.server.wire import AmqpWire
 from tests.waiting import until, wait_until
@@ -39,18 +36,8 @@ pytestmark = [
 
 
 class TestEntityFaults:
-    def test_a_rejection_reaches_the_client_as_its_error(self, client, contoso, queue):
-        with client.get_queue_sender(queue) as sender:
-            with contoso.fault(queue, RejectWith("com.microsoft:server-busy", "Wait.")) as fault:
-                with pytest.raises(ServiceBusServerBusyError, match="Wait"):
-                    sender.send_messages(ServiceBusMessage("x"))
-                assert fault.hits == 1
-            sender.send_messages(ServiceBusMessage("y"))
-
-        assert contoso.counts(queue).active == 1
-
     @pytest.mark.slow
-    def test_a_withheld_answer_leaves_the_message_stored_and_the_sender_in_doubt(
+    def test_a_withheld_answer_stores_the_message_and_leaves_the_sender_in_doubt(
         self, client, contoso, queue
     ):
         with client.get_queue_sender(queue) as sender, contoso.fault(queue, Withhold()) as fault:
@@ -61,7 +48,7 @@ class TestEntityFaults:
         assert contoso.counts(queue).active == 1
 
     @pytest.mark.parametrize("fault", [AnswerReleased(), AnswerModified(), TwoFieldError()])
-    async def test_the_answers_that_hang_the_sdk_do_hang_it_and_store_nothing(self, contoso, queue, fault):
+    async def test_a_fault_that_makes_the_sdk_hang_stores_nothing(self, contoso, queue, fault):
         client = AsyncClient.from_connection_string(contoso.connection_string, retry_total=0)
         async with client, client.get_queue_sender(queue) as sender:
             with contoso.fault(queue, fault) as active:
@@ -72,7 +59,7 @@ class TestEntityFaults:
 
         assert contoso.counts(queue).active == 0
 
-    def test_a_fault_on_an_entity_that_is_not_there_is_refused(self, contoso):
+    def test_a_fault_on_a_missing_entity_is_refused(self, contoso):
         with pytest.raises(BrokerError, match="nowhere"), contoso.fault("nowhere", Withhold()):
             pass
 
@@ -85,7 +72,7 @@ def fragile(contoso):
 
 
 class TestOutages:
-    def test_a_refusing_namespace_refuses_and_cuts_and_comes_back_on_its_port(self, client, fragile, queue):
+    def test_a_refusing_namespace_cuts_connections_and_returns_on_the_same_port(self, client, fragile, queue):
         with client.get_queue_sender(queue) as sender:
             sender.send_messages(ServiceBusMessage("before"))
             port = fragile.port
@@ -117,7 +104,7 @@ class TestOutages:
 
         assert fragile.counts(queue).active == 2
 
-    def test_a_silent_namespace_accepts_and_says_nothing_until_it_is_back(self, fragile, queue):
+    def test_a_silent_namespace_accepts_connections_and_sends_nothing_until_it_is_back(self, fragile, queue):
         client = ServiceBusClient.from_connection_string(fragile.connection_string, retry_total=0)
         with client, client.get_queue_sender(queue) as sender:
             sender.send_messages(ServiceBusMessage("before"))
@@ -134,7 +121,7 @@ class TestOutages:
                 raw.settimeout(30)
                 assert raw.recv(8) == b"AMQP\x03\x01\x00\x00"
 
-    def test_silence_that_falls_on_a_client_that_is_being_taken_in_is_kept_to_it_too(self):
+    def test_a_silence_that_begins_during_a_handshake_applies_to_that_client_too(self):
         with (
             Broker({"contoso": 0}) as broker,
             socket.create_connection(("127.0.0.1", broker.namespace("contoso").port), 30) as raw,
@@ -150,7 +137,7 @@ class TestOutages:
             raw.settimeout(30)
             assert raw.recv(8) == b"AMQP\x03\x01\x00\x00"
 
-    def test_the_other_namespace_does_not_notice(self, broker, fragile):
+    def test_an_outage_of_one_namespace_does_not_affect_the_other(self, broker, fragile):
         other = broker.namespace("contoso-dr")
         if "steady" not in other.queue_names():
             other.create_queue("steady")
@@ -159,12 +146,6 @@ class TestOutages:
         with client, client.get_queue_sender("steady") as sender:
             sender.send_messages(ServiceBusMessage("x"))
         assert other.counts("steady").active >= 1
-
-    def test_an_outage_of_no_known_kind_is_refused(self, contoso):
-        with pytest.raises(
-            InvalidArgumentError, match="'flood', use one of refuse, reset, silent, slow, half-open"
-        ):
-            contoso.take_down("flood")
 
 
 GARBAGE = [
@@ -182,7 +163,7 @@ GARBAGE = [
 
 class TestBadNeighbours:
     @pytest.mark.parametrize("garbage", GARBAGE)
-    def test_garbage_costs_its_own_connection_only(self, contoso, queue, client, garbage):
+    def test_garbage_ends_only_its_own_connection(self, contoso, queue, client, garbage):
         with socket.create_connection(("127.0.0.1", contoso.port), 5) as raw:
             raw.settimeout(10)
             with suppress(ConnectionError, OSError):  # it may be closed while the client still sends
@@ -193,7 +174,7 @@ class TestBadNeighbours:
 
         assert contoso.counts(queue).active == 0  # the broker keeps serving
 
-    def test_a_flood_of_empty_connections_does_not_stop_it(self, contoso, queue, client):
+    def test_a_flood_of_empty_connections_does_not_stop_the_broker(self, contoso, queue, client):
         raws = [socket.create_connection(("127.0.0.1", contoso.port), 5) for _ in range(200)]
         try:
             with client.get_queue_sender(queue) as sender:
@@ -206,15 +187,7 @@ class TestBadNeighbours:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted through /proc")
 class TestLife:
-    def test_a_port_that_is_taken_is_named_with_its_namespace(self):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            port = taken.getsockname()[1]
-            with pytest.raises(BrokerError, match=f"'contoso-dr'.*{port}"):
-                Broker({"contoso": 0, "contoso-dr": port}).start()
-
-    def test_it_answers_when_start_returns_and_is_gone_when_stop_does(self):
+    def test_the_broker_answers_when_start_returns_and_is_gone_when_stop_returns(self):
         broker = Broker({"contoso": 0})
         broker.start()
         port = broker.namespace("contoso").port
@@ -226,7 +199,7 @@ class TestLife:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), 5)
 
-    def test_it_leaves_no_thread_and_no_descriptor_behind(self):
+    def test_a_stopped_broker_leaves_no_thread_and_no_descriptor(self):
         def held():
             found = set()
             for descriptor in os.listdir("/proc/self/fd"):
@@ -250,14 +223,14 @@ class TestLife:
         assert set(threading.enumerate()) <= threads  # threads of other owners may have ended meanwhile
         assert held() <= before
 
-    def test_it_starts_again_with_what_it_held(self):
+    def test_a_restarted_broker_keeps_its_messages(self):
         broker = Broker({"contoso": 0})
         broker.namespace("contoso").create_queue("orders")
         for _ in range(2):
             with broker:
                 assert broker.namespace("contoso").queue_names() == ["orders"]
 
-    async def test_it_serves_an_async_with_too(self):
+    async def test_the_broker_is_an_async_context_manager(self):
         async with Broker({"contoso": 0}) as broker:
             assert broker.namespace("contoso").port > 0
 
@@ -265,16 +238,16 @@ class TestLife:
         with Broker({"contoso": 0}) as broker, pytest.raises(BrokerError, match="running"):
             broker.start()
 
-    def test_a_clock_that_runs_by_itself_cannot_be_turned(self):
+    def test_a_running_clock_cannot_be_advanced_by_hand(self):
         with Broker({"contoso": 0}) as broker, pytest.raises(BrokerError, match="ManualClock"):
             broker.advance(1)
 
-    def test_a_namespace_that_is_not_there_is_named(self):
+    def test_a_missing_namespace_is_named(self):
         with pytest.raises(BrokerError, match="fabrikam"):
             Broker({"contoso": 0}).namespace("fabrikam")
 
     @pytest.mark.slow
-    def test_the_wall_clock_ends_locks_by_itself(self):
+    def test_locks_expire_by_the_wall_clock(self):
         with Broker({"contoso": 0}) as broker:
             contoso = broker.namespace("contoso")
             contoso.create_queue("orders", lock_duration=5_000)
@@ -287,19 +260,9 @@ class TestLife:
                         (again,) = second.receive_messages(1, max_wait_time=30)
                         assert again.delivery_count == 1
 
-    def test_open_access_takes_the_emulators_connection_string(self):
-        with Broker({"contoso": 0}, open_access=True) as broker:
-            contoso = broker.namespace("contoso")
-            contoso.create_queue("orders")
-            assert "SharedAccessKey=SAS_KEY_VALUE;" in contoso.connection_string
-            client = ServiceBusClient.from_connection_string(contoso.connection_string)
-            with client, client.get_queue_sender("orders") as sender:
-                sender.send_messages(ServiceBusMessage("x"))
-            assert contoso.counts("orders").active == 1
-
 
 @pytest.mark.spec("R-50")
-def test_a_namespace_that_goes_down_while_it_takes_a_client_in_can_still_be_stopped(
+def test_a_namespace_that_goes_down_during_a_handshake_can_be_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The outage begins between sniffing the first byte and handing over the connection."""

@@ -42,7 +42,7 @@ def received(client: ServiceBusClient, queue: str, most: int, **how: object) -> 
         return [str(message) for message in receiver.receive_messages(most, max_wait_time=WAIT)]
 
 
-def test_the_administration_client_chains_entities_and_messages_go_to_the_end(
+def test_messages_pass_a_forwarding_chain_created_by_the_administration_client(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
     end, topic, source = name("end"), name("topic"), name("source")
@@ -59,7 +59,7 @@ def test_the_administration_client_chains_entities_and_messages_go_to_the_end(
 
 
 @pytest.mark.spec("W-1")
-def test_update_of_the_sdk_ends_a_forwarding_that_it_shows(
+def test_an_sdk_update_ends_the_forwarding_it_omits(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: Callable[..., str]
 ) -> None:
     end, source = make_queue(), name("source")
@@ -76,7 +76,7 @@ def test_update_of_the_sdk_ends_a_forwarding_that_it_shows(
 
 
 @pytest.mark.spec("W-2")
-def test_description_goes_back_whole_in_the_order_of_the_service(
+def test_a_description_is_returned_in_the_element_order_of_the_service(
     broker: Broker, client: ServiceBusClient, make_queue: Callable[..., str]
 ) -> None:
     end, source = make_queue(), name("source")
@@ -102,7 +102,7 @@ def test_description_goes_back_whole_in_the_order_of_the_service(
     assert late == {}
 
 
-def test_dead_letters_go_where_the_administration_client_says(
+def test_dead_letters_are_forwarded_as_the_administration_client_configured(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: Callable[..., str]
 ) -> None:
     failures, source = make_queue(), name("source")
@@ -133,7 +133,7 @@ def test_a_source_is_not_received_from(client: ServiceBusClient, make_queue: Cal
         receiver.receive_messages(1, max_wait_time=WAIT)
 
 
-def test_what_cannot_go_on_is_a_dead_letter_that_says_why(
+def test_an_unforwardable_message_is_dead_lettered_with_the_reason(
     client: ServiceBusClient, contoso: NamespaceControl, make_queue: Callable[..., str]
 ) -> None:
     target = make_queue(requires_session=True)
@@ -145,7 +145,7 @@ def test_what_cannot_go_on_is_a_dead_letter_that_says_why(
     assert contoso.counts(target).total == 0
 
 
-def test_after_four_hops_it_ends(
+def test_forwarding_ends_after_four_hops(
     client: ServiceBusClient, contoso: NamespaceControl, make_queue: Callable[..., str]
 ) -> None:
     chain = [make_queue()]
@@ -160,7 +160,7 @@ def test_after_four_hops_it_ends(
         assert (str(message), message.dead_letter_reason) == ("five", "MaxTransferHopCountExceeded")
 
 
-def test_as_the_old_documentation_has_it_it_ends_in_the_transfer_dead_letter_queue() -> None:
+def test_with_the_old_behaviour_it_ends_in_the_transfer_dead_letter_queue() -> None:
     with Broker({"contoso": 0}, legacy_forward_tdlq=True) as old:
         namespace = old.namespace("contoso")
         namespace.create_queue("end", requires_session=True)
@@ -175,9 +175,7 @@ def test_as_the_old_documentation_has_it_it_ends_in_the_transfer_dead_letter_que
 
 
 @pytest.mark.parametrize("field", ["forward_to", "forward_dead_lettered_messages_to"])
-def test_a_target_that_is_not_there_is_refused(
-    administration: ServiceBusAdministrationClient, field: str
-) -> None:
+def test_a_missing_target_is_refused(administration: ServiceBusAdministrationClient, field: str) -> None:
     source = name("source")
     with pytest.raises(ResourceNotFoundError, match=r"40400\. .*nowhere"):
         administration.create_queue(source, **{field: "nowhere"})
@@ -195,7 +193,7 @@ def test_a_source_that_requires_sessions_is_refused(
 
 
 @pytest.mark.spec("T-22")
-def test_a_source_outlives_its_span(
+def test_a_forwarding_source_outlives_its_idle_span(
     administration: ServiceBusAdministrationClient, broker: Broker, make_queue: Callable[..., str]
 ) -> None:
     source = name("source")
@@ -208,7 +206,7 @@ def test_a_source_outlives_its_span(
 
 
 @pytest.mark.spec("T-22")
-async def test_the_asyncio_clients_do_it_too(broker: Broker, contoso: NamespaceControl) -> None:
+async def test_the_asyncio_client_forwards(broker: Broker, contoso: NamespaceControl) -> None:
     async with (
         AsyncAdministrationClient.from_connection_string(
             contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0

@@ -440,7 +440,7 @@ def serves(port: int) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_hostile_peer_ends_itself_and_nobody_else(broker: Broker, case: str) -> None:
+def test_a_hostile_peer_affects_only_its_own_connection(broker: Broker, case: str) -> None:
     made, wanted = CASES[case]
     data = made() if callable(made) else made
     contoso = broker.namespace("contoso")
@@ -457,7 +457,7 @@ def test_a_hostile_peer_ends_itself_and_nobody_else(broker: Broker, case: str) -
     serves(port)
 
 
-def test_one_byte_a_packet_is_understood(broker: Broker) -> None:
+def test_frames_split_into_single_byte_packets_are_understood(broker: Broker) -> None:
     port = broker.namespace("contoso").port
     with socket.create_connection(("127.0.0.1", port), WITHIN) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -469,7 +469,7 @@ def test_one_byte_a_packet_is_understood(broker: Broker) -> None:
     serves(port)
 
 
-def test_many_who_say_nothing_cost_nothing(broker: Broker) -> None:
+def test_many_silent_connections_cost_little(broker: Broker) -> None:
     port = broker.namespace("contoso").port
     memory = rss()
     silent = [socket.create_connection(("127.0.0.1", port), WITHIN) for _ in range(100)]
@@ -479,7 +479,7 @@ def test_many_who_say_nothing_cost_nothing(broker: Broker) -> None:
         peer.close()
 
 
-def test_who_says_nothing_is_dropped(broker: Broker) -> None:
+def test_a_silent_connection_is_closed(broker: Broker) -> None:
     port = broker.namespace("contoso").port
     with impatient(), socket.create_connection(("127.0.0.1", port), WITHIN) as silent:
         assert silent.recv(1) == b""
@@ -503,7 +503,7 @@ def test_an_answer_goes_to_no_link_of_another_connection(broker: Broker) -> None
     serves(port)
 
 
-def test_what_cannot_be_read_passes_no_rule_and_stops_nothing(broker: Broker) -> None:
+def test_an_undecodable_message_matches_no_rule_and_blocks_nothing(broker: Broker) -> None:
     """The broker stores properties as they came; a rule does not match properties that cannot be decoded."""
     contoso = broker.namespace("contoso")
     contoso.create_topic("news")

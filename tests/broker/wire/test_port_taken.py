@@ -44,7 +44,7 @@ def taken(port: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the system does not list descriptors")
-def test_a_namespace_refuses_and_comes_back_though_a_forked_process_still_has_its_socket():
+def test_a_namespace_returns_on_its_port_though_a_forked_child_holds_the_socket():
     with Broker({"contoso": 0}) as broker:
         namespace = broker.namespace("contoso")
         with copied(namespace.port):
@@ -55,7 +55,7 @@ def test_a_namespace_refuses_and_comes_back_though_a_forked_process_still_has_it
             socket.create_connection(("127.0.0.1", namespace.port), 5).close()
 
 
-def test_a_port_that_was_taken_is_named_and_the_namespace_comes_up_when_it_is_free_again():
+def test_a_taken_port_is_named_and_the_namespace_starts_when_it_is_free():
     with Broker({"contoso": 0}) as broker:
         namespace = broker.namespace("contoso")
         namespace.take_down("refuse")
@@ -65,7 +65,7 @@ def test_a_port_that_was_taken_is_named_and_the_namespace_comes_up_when_it_is_fr
         socket.create_connection(("127.0.0.1", namespace.port), 5).close()
 
 
-def test_a_namespace_whose_port_is_taken_as_its_outage_ends_comes_up_when_it_is_free_again(
+def test_a_namespace_starts_when_a_port_taken_during_its_outage_is_free(
     caplog: pytest.LogCaptureFixture,
 ):
     with Broker({"contoso": 0}) as broker:
@@ -84,7 +84,7 @@ def test_a_namespace_whose_port_is_taken_as_its_outage_ends_comes_up_when_it_is_
                 threading.Event().wait(0.05)
 
 
-def test_a_broker_closes_all_of_itself_though_a_port_was_taken_while_a_fault_refused():
+def test_a_broker_closes_completely_though_a_port_was_taken_during_a_fault():
     others = set(threading.enumerate())  # threads of brokers that other tests keep
     broker = Broker({"contoso": 0, "contoso-dr": 0})
     broker.start()
@@ -100,7 +100,7 @@ def test_a_broker_closes_all_of_itself_though_a_port_was_taken_while_a_fault_ref
 
 
 @pytest.mark.parametrize("port", [65_536, -1])
-def test_a_port_that_is_none_is_told_and_not_waited_for(port):
+def test_an_invalid_port_is_reported_and_not_waited_for(port):
     with pytest.raises(
         PortUnavailableError, match=rf"'contoso' cannot listen on 127.0.0.1:{port}: .*0-65535"
     ):
@@ -111,6 +111,6 @@ def test_a_port_that_is_none_is_told_and_not_waited_for(port):
         broker.add_namespace("more").create_queue("orders")
 
 
-def test_a_start_that_fails_in_a_way_nobody_thought_of_is_told_and_not_waited_for():
+def test_an_unexpected_start_failure_is_reported_and_not_waited_for():
     with pytest.raises((TypeError, ValueError), match="null"):
         Broker({"contoso": 0}, host="a\0b").start()

@@ -32,7 +32,7 @@ async def client(contoso: NamespaceControl) -> AsyncIterator[ServiceBusClient]:
     "renew",
     "peek",
 )
-async def test_what_is_sent_is_received_and_every_settlement_is_answered(client, contoso, queue):
+async def test_sent_messages_are_received_and_every_settlement_is_answered(client, contoso, queue):
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages(ServiceBusMessage("first"))
         await sender.send_messages([ServiceBusMessage(str(i)) for i in range(4)])
@@ -67,7 +67,7 @@ async def test_what_is_sent_is_received_and_every_settlement_is_answered(client,
     assert contoso.counts(queue).total == 0
 
 
-async def test_a_receiver_that_waits_is_woken_by_a_send(client, queue):
+async def test_a_send_wakes_a_waiting_receiver(client, queue):
     async with client.get_queue_receiver(queue) as receiver, client.get_queue_sender(queue) as sender:
         waiting = asyncio.create_task(receiver.receive_messages(1, max_wait_time=20))
         await asyncio.sleep(0)
@@ -76,7 +76,7 @@ async def test_a_receiver_that_waits_is_woken_by_a_send(client, queue):
         await receiver.complete_message(got)
 
 
-async def test_a_receiver_that_waits_is_woken_when_a_lock_ends(client, contoso, broker, make_queue):
+async def test_an_expired_lock_wakes_a_waiting_receiver(client, contoso, broker, make_queue):
     queue = make_queue(lock_duration=5_000)
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages(ServiceBusMessage("x"))
@@ -91,7 +91,7 @@ async def test_a_receiver_that_waits_is_woken_when_a_lock_ends(client, contoso, 
         assert got.delivery_count == 1
 
 
-async def test_receivers_of_one_queue_share_its_messages_and_none_is_handed_out_twice(client, queue):
+async def test_receivers_of_one_queue_share_its_messages_without_duplicates(client, queue):
     taken: list[str] = []
 
     async def take(count: int) -> None:

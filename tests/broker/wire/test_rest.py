@@ -103,7 +103,7 @@ def receive(client: ServiceBusClient) -> Iterator[Callable[..., object]]:
     return one
 
 
-def test_a_message_sent_by_rest_is_received_by_the_sdk(rest: Rest, queue: str, receive: Callable) -> None:
+def test_a_message_sent_over_rest_is_received_by_the_sdk(rest: Rest, queue: str, receive: Callable) -> None:
     properties = {
         "MessageId": "m-1",
         "CorrelationId": "c-1",
@@ -147,7 +147,7 @@ def test_a_message_sent_by_rest_is_received_by_the_sdk(rest: Rest, queue: str, r
     }
 
 
-def test_a_message_sent_by_the_sdk_is_received_and_deleted_by_rest(
+def test_a_message_sent_by_the_sdk_is_received_over_rest(
     rest: Rest, client: ServiceBusClient, queue: str
 ) -> None:
     with client.get_queue_sender(queue) as sender:
@@ -182,7 +182,7 @@ def test_a_message_sent_by_the_sdk_is_received_and_deleted_by_rest(
     assert rest.take(queue, 0).status == 204
 
 
-def test_a_locked_message_is_unlocked_renewed_and_completed_by_its_address(
+def test_a_locked_message_is_unlocked_renewed_and_completed_by_its_location(
     rest: Rest, client: ServiceBusClient, queue: str, contoso: NamespaceControl, broker: Broker
 ) -> None:
     with client.get_queue_sender(queue) as sender:
@@ -203,7 +203,7 @@ def test_a_locked_message_is_unlocked_renewed_and_completed_by_its_address(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_the_address_of_a_locked_message_has_the_scheme_that_was_asked_by(
+def test_the_location_of_a_locked_message_has_the_scheme_of_its_request(
     broker: Broker, contoso: NamespaceControl, queue: str, scheme: str
 ) -> None:
     trust = ssl.create_default_context(cafile=str(broker.ca_file)) if scheme == "https" else None
@@ -214,7 +214,7 @@ def test_the_address_of_a_locked_message_has_the_scheme_that_was_asked_by(
     assert rest.at("DELETE", locked).status == 200
 
 
-def test_a_locked_message_is_named_by_its_number_too_and_by_no_other(rest: Rest, queue: str) -> None:
+def test_a_locked_message_is_addressed_by_its_own_sequence_number(rest: Rest, queue: str) -> None:
     rest.send(queue, "x")
     told = rest.lock(queue).broker_properties
     lock = told["LockToken"]
@@ -222,7 +222,7 @@ def test_a_locked_message_is_named_by_its_number_too_and_by_no_other(rest: Rest,
     assert rest.ask("DELETE", f"/{queue}/messages/{told['SequenceNumber']}/{lock}").status == 200
 
 
-def test_what_rest_has_locked_the_sdk_does_not_see_until_the_lock_ends(
+def test_a_message_locked_over_rest_is_hidden_from_the_sdk_until_the_lock_ends(
     rest: Rest, client: ServiceBusClient, queue: str, broker: Broker
 ) -> None:
     rest.send(queue, "x")
@@ -235,7 +235,7 @@ def test_what_rest_has_locked_the_sdk_does_not_see_until_the_lock_ends(
         receiver.complete_message(message)
 
 
-def test_a_batch_is_taken_whole(rest: Rest, client: ServiceBusClient, queue: str) -> None:
+def test_a_rest_batch_is_stored_whole(rest: Rest, client: ServiceBusClient, queue: str) -> None:
     batch = [
         {"Body": "first ü", "BrokerProperties": {"Label": "M1", "TimeToLiveTimeSpan": "00:00:40"}},
         {"Body": "second", "UserProperties": {"Priority": "Low", "Count": 2}},
@@ -259,7 +259,7 @@ def test_a_batch_with_one_bad_message_is_refused_whole(
     assert contoso.counts(queue).total == 0
 
 
-def test_a_request_that_waits_is_given_what_comes(rest: Rest, client: ServiceBusClient, queue: str) -> None:
+def test_a_waiting_request_gets_the_next_message(rest: Rest, client: ServiceBusClient, queue: str) -> None:
     got: list[Answer] = []
     waiting = threading.Thread(target=lambda: got.append(rest.take(queue, 20)))
     waiting.start()
@@ -270,49 +270,37 @@ def test_a_request_that_waits_is_given_what_comes(rest: Rest, client: ServiceBus
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_request_that_waits_is_not_cut_as_one_that_has_not_begun(
-    broker: Broker, contoso: NamespaceControl, queue: str, scheme: str
+def test_a_waiting_request_is_not_cut_as_an_incomplete_one(
+    broker: Broker, contoso: NamespaceControl, queue: str, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rest = Rest(
-        contoso, ssl.create_default_context(cafile=str(broker.ca_file)) if scheme == "https" else None
-    )
-    got: list[Answer] = []
-    waiting = threading.Thread(target=lambda: got.append(rest.take(queue, 30)))
-    waiting.start()
-    frontend = contoso.server.frontend
-    wait_until(lambda: frontend.namespace.queue(queue) in frontend._lines)
-    http = contoso.server._sniffer._http
-    assert http is not None
-    assert not any(guard.is_timed for guard in list(http._guards.values()))
-    rest.send(queue, "x")
-    waiting.join(30)
-    assert [answer.status for answer in got] == [200]
+    trust = ssl.create_default_context(cafile=str(broker.ca_file)) if scheme == "https" else None
+    rest = Rest(contoso, trust)
+    monkeypatch.setattr("sbpair.broker.server.guarded_requests.HEAD_WITHIN", 0.5)
+    assert rest.take(queue, 1).status == 204
 
 
-def test_who_has_gone_is_given_nothing(
+def test_a_disconnected_client_gets_no_message(
     rest: Rest, client: ServiceBusClient, queue: str, contoso: NamespaceControl
 ) -> None:
     leaving = HTTPConnection("localhost", rest.port, timeout=5)
     leaving.request("DELETE", f"/{queue}/messages/head?timeout=60", b"", {"Authorization": rest.token})
-    frontend = contoso.server.frontend
-    entity = frontend.namespace.queue(queue)
-    wait_until(lambda: entity in frontend._lines)
+    entity = contoso.server.frontend.namespace.queue(queue)
+    wait_until(lambda: entity.idle_since is None)  # somebody waits
     leaving.close()
-    wait_until(lambda: entity not in frontend._lines)
+    wait_until(lambda: entity.idle_since is not None)
     rest.send(queue, "x")
     assert contoso.counts(queue).active == 1
 
 
-def test_who_waits_at_an_entity_that_is_deleted_is_told(
+def test_a_client_waiting_on_a_deleted_entity_gets_an_error(
     rest: Rest, contoso: NamespaceControl, make_queue: Callable[..., str]
 ) -> None:
     queue = make_queue()
     got: list[Answer] = []
     waiting = threading.Thread(target=lambda: got.append(rest.lock(queue, 20)))
     waiting.start()
-    frontend = contoso.server.frontend
-    entity = frontend.namespace.queue(queue)
-    wait_until(lambda: entity in frontend._lines)
+    entity = contoso.server.frontend.namespace.queue(queue)
+    wait_until(lambda: entity.idle_since is None)  # somebody waits
     contoso.delete_queue(queue)
     waiting.join(30)
     assert got[0].status == 410
@@ -341,7 +329,7 @@ def test_dead_letters_topics_and_subscriptions_are_reached_by_their_paths(
 
 
 @pytest.mark.parametrize("spelling", ["$Transfer/$DeadLetterQueue", "$transfer/%24deadletterqueue"])
-def test_what_could_not_be_transferred_is_received_from_its_own_dead_letter_queue(spelling: str) -> None:
+def test_a_failed_transfer_is_received_from_the_transfer_dead_letter_queue(spelling: str) -> None:
     with Broker({"contoso": 0}, legacy_forward_tdlq=True) as old:
         contoso = old.namespace("contoso")
         contoso.create_queue("end", requires_session=True)
@@ -357,7 +345,7 @@ def test_what_could_not_be_transferred_is_received_from_its_own_dead_letter_queu
         assert rest.send(f"source/{spelling}", "x").status == 400
 
 
-def test_the_dead_letter_queue_of_a_queue_is_received_by_both(
+def test_the_dead_letter_queue_is_received_over_rest_and_amqp(
     rest: Rest, client: ServiceBusClient, queue: str, contoso: NamespaceControl, broker: Broker
 ) -> None:
     rest.send(queue, "x")
@@ -382,7 +370,9 @@ def test_a_scheduled_message_waits_for_its_time(
     assert rest.take(queue).body == b"later"
 
 
-def test_a_partitioned_queue_is_as_any_other(rest: Rest, make_queue: Callable[..., str]) -> None:
+def test_a_partitioned_queue_works_like_any_other_over_rest(
+    rest: Rest, make_queue: Callable[..., str]
+) -> None:
     queue = make_queue(enable_partitioning=True)
     for key in ("a", "b"):
         rest.send(queue, key, BrokerProperties=json.dumps({"PartitionKey": key}))
@@ -403,7 +393,7 @@ def test_a_session_is_not_received_over_rest(rest: Rest, make_queue: Callable[..
     assert b"requires sessions" in refused.body
 
 
-def test_a_token_counts_for_its_right_and_its_path(rest: Rest, queue: str) -> None:
+def test_a_token_authorises_its_right_on_its_path(rest: Rest, queue: str) -> None:
     assert rest.ask("POST", f"/{queue}/messages", token=rest.token_for(queue)).status == 201
     assert rest.ask("POST", f"/{queue}/messages", token=rest.token_for(f"{queue}/messages")).status == 201
     assert rest.ask("POST", f"/{queue}/messages", token=rest.token_for(f"{queue}2")).status == 401
@@ -415,7 +405,9 @@ def test_a_token_counts_for_its_right_and_its_path(rest: Rest, queue: str) -> No
 
 
 @pytest.mark.spec("R-50")
-def test_what_is_too_large_or_finds_no_room_is_forbidden(rest: Rest, make_queue: Callable[..., str]) -> None:
+def test_a_message_that_is_too_large_or_finds_the_queue_full_is_forbidden(
+    rest: Rest, make_queue: Callable[..., str]
+) -> None:
     queue = make_queue(max_message_size_in_kilobytes=64)
     assert rest.send(queue, b"x" * 70_000).status == 403
     refused = rest.send(queue, b"x" * (1024 * 1024 + 1))
@@ -424,9 +416,7 @@ def test_what_is_too_large_or_finds_no_room_is_forbidden(rest: Rest, make_queue:
     assert b"TrackingId:" in refused.body
 
 
-def test_faults_strike_requests_as_they_strike_links(
-    rest: Rest, queue: str, contoso: NamespaceControl
-) -> None:
+def test_faults_apply_to_http_requests_as_to_links(rest: Rest, queue: str, contoso: NamespaceControl) -> None:
     with contoso.fault(queue, Throttle(), times=1):
         assert rest.send(queue, "x").status == 503
     with contoso.fault(queue, RejectWith("com.microsoft:message-lock-lost"), operation="send", times=1):

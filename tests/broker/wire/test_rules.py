@@ -64,7 +64,7 @@ def received(client: ServiceBusClient, topic: str, most: int = 10, wait: float =
 
 
 @pytest.mark.does("admin rules")
-def test_what_is_asked_of_a_rule_is_what_is_told_of_it(admin, topic):
+def test_a_rule_reads_back_as_it_was_created(admin, topic):
     kinds = {
         "sql": (
             SqlRuleFilter("a = @int AND at < @at", parameters=VALUES),
@@ -98,7 +98,7 @@ def test_what_is_asked_of_a_rule_is_what_is_told_of_it(admin, topic):
 
 
 @pytest.mark.does("admin rules")
-def test_an_update_replaces_a_rule_and_a_deletion_ends_it(admin, client, bare):
+def test_an_update_replaces_a_rule_and_a_deletion_removes_it(admin, client, bare):
     rule = admin.create_rule(bare, "s", "r", filter=SqlRuleFilter("a = 1"))
     rule.filter = SqlRuleFilter("a = 2")
     admin.update_rule(bare, "s", rule)
@@ -124,21 +124,21 @@ def test_an_update_replaces_a_rule_and_a_deletion_ends_it(admin, client, bare):
     ],
     ids=["system property", "half", "parameter", "long", "nothing"],
 )
-def test_a_rule_that_cannot_be_is_refused_and_says_where(admin, topic, condition, words):
+def test_an_invalid_rule_is_refused_with_the_position(admin, topic, condition, words):
     with pytest.raises(HttpResponseError, match="SubCode=40000") as caught:
         admin.create_rule(topic, "s", "r", filter=condition)
     assert caught.value.status_code == 400
     assert words in str(caught.value)
 
 
-def test_a_name_that_is_taken_or_that_none_may_have_is_refused(admin, topic):
+def test_a_taken_or_invalid_rule_name_is_refused(admin, topic):
     with pytest.raises(ResourceExistsError):
         admin.create_rule(topic, "s", "$default")
     with pytest.raises(HttpResponseError, match="rule name"):
         admin.create_rule(topic, "s", "x" * 51)
 
 
-def test_filters_and_actions_see_what_the_sdk_sends(admin, client, bare):
+def test_filters_and_actions_see_the_properties_sent_by_the_sdk(admin, client, bare):
     admin.create_rule(
         bare, "s", "dear",
         filter=SqlRuleFilter("price > @p AND sys.Label LIKE 'or%' AND at >= @at", {"@p": 10, "@at": NOON}),
@@ -164,7 +164,7 @@ def test_filters_and_actions_see_what_the_sdk_sends(admin, client, bare):
 
 
 @pytest.mark.spec("X-26")
-def test_what_a_filter_fails_on_is_in_the_dead_letter_queue(admin, client, bare):
+def test_a_message_on_which_a_filter_fails_is_in_the_dead_letter_queue(admin, client, bare):
     admin.create_rule(bare, "s", "odd", filter=SqlRuleFilter("a / b = 1"))
     send(client, bare, ServiceBusMessage("broken", application_properties={"a": 1, "b": 0}))
     (dead,) = received(client, bare, 1, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
@@ -173,7 +173,7 @@ def test_what_a_filter_fails_on_is_in_the_dead_letter_queue(admin, client, bare)
 
 
 @pytest.mark.does("admin rules")
-async def test_the_asyncio_client_does_the_same(broker, contoso):
+async def test_the_asyncio_client_manages_rules(broker, contoso):
     path = fresh("ruled")
     async with AsyncAdministrationClient.from_connection_string(
         contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0

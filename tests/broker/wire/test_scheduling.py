@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from azure.servicebus.exceptions import MessageNotFoundError
 
+from tests.broker.wire.elsewhere import entity_time
 
-def in_an_hour(broker):
+
+def in_an_hour(contoso):
     """Return the time an hour from now on the broker's clock, which earlier tests advanced."""
-    return datetime.fromtimestamp(broker._clock.now() / 1000, UTC) + timedelta(hours=1)
+    return entity_time(contoso) + timedelta(hours=1)
 
 
 @pytest.mark.does("schedule")
-def test_scheduled_messages_have_numbers_and_come_at_their_time_with_new_ones(client, contoso, queue, broker):
-    at = in_an_hour(broker)
+def test_scheduled_messages_arrive_when_due_with_new_numbers(client, contoso, queue, broker):
+    at = in_an_hour(contoso)
     with client.get_queue_sender(queue) as sender:
         numbers = sender.schedule_messages([ServiceBusMessage(str(i)) for i in range(3)], at)
         assert numbers == [1, 2, 3]
@@ -36,8 +38,8 @@ def test_scheduled_messages_have_numbers_and_come_at_their_time_with_new_ones(cl
 
 
 @pytest.mark.does("cancel")
-def test_a_cancelled_message_does_not_come(client, contoso, queue, broker):
-    at = in_an_hour(broker)
+def test_a_cancelled_message_does_not_arrive(client, contoso, queue, broker):
+    at = in_an_hour(contoso)
     with client.get_queue_sender(queue) as sender:
         numbers = sender.schedule_messages([ServiceBusMessage(str(i)) for i in range(3)], at)
         sender.cancel_scheduled_messages(numbers[1])
@@ -50,7 +52,7 @@ def test_a_cancelled_message_does_not_come(client, contoso, queue, broker):
 
 @pytest.mark.spec("T-5")
 def test_the_time_to_live_counts_from_the_scheduled_time(client, contoso, queue, broker):
-    at = in_an_hour(broker)
+    at = in_an_hour(contoso)
     with client.get_queue_sender(queue) as sender:
         sender.schedule_messages(ServiceBusMessage("x", time_to_live=timedelta(minutes=10)), at)
     with client.get_queue_receiver(queue) as receiver:
@@ -64,8 +66,8 @@ def test_the_time_to_live_counts_from_the_scheduled_time(client, contoso, queue,
 
 
 @pytest.mark.does("schedule", "cancel")
-async def test_the_asyncio_client_schedules_and_cancels_too(contoso, queue, broker):
-    at = in_an_hour(broker)
+async def test_the_asyncio_client_schedules_and_cancels(contoso, queue, broker):
+    at = in_an_hour(contoso)
     async with (
         AsyncClient.from_connection_string(contoso.connection_string, retry_total=0) as client,
         client.get_queue_sender(queue) as sender,

@@ -21,6 +21,8 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
+from tests.broker.wire.elsewhere import entity_time
+
 
 @pytest.fixture
 def queue(make_queue):
@@ -40,7 +42,7 @@ def texts(messages):
 
 
 @pytest.mark.does("sessions")
-def test_a_named_session_is_received_in_order_and_no_other(client, queue, contoso, broker):
+def test_a_receiver_of_a_named_session_gets_only_that_session_in_order(client, queue, contoso, broker):
     send(client, queue, "a", "b", "a", "b", "a")
     with client.get_queue_receiver(queue, session_id="a") as receiver:
         messages = receiver.receive_messages(5, max_wait_time=20)
@@ -48,7 +50,7 @@ def test_a_named_session_is_received_in_order_and_no_other(client, queue, contos
         assert texts(messages) == ["0", "2", "4"]
         assert {message.session_id for message in messages} == {"a"}
         assert receiver.session.session_id == "a"
-        now = datetime.fromtimestamp(broker._clock.now() / 1000, UTC)  # earlier tests advanced the clock
+        now = entity_time(contoso)  # earlier tests advanced the clock
         left = receiver.session.locked_until_utc - now
         assert timedelta(seconds=50) < left <= timedelta(seconds=60)
         for message in messages:
@@ -57,7 +59,7 @@ def test_a_named_session_is_received_in_order_and_no_other(client, queue, contos
 
 
 @pytest.mark.does("sessions")
-def test_the_next_available_sessions_are_got_one_after_the_other(client, queue):
+def test_the_next_available_sessions_are_accepted_one_after_another(client, queue):
     send(client, queue, "a", "b")
     with (
         client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION) as first,
@@ -71,7 +73,7 @@ def test_the_next_available_sessions_are_got_one_after_the_other(client, queue):
             pass
 
 
-def test_who_waits_for_a_session_gets_the_one_that_comes(client, queue, contoso):
+def test_a_receiver_waiting_for_a_session_gets_the_next_one(client, queue, contoso):
     got = []
 
     def wait():
@@ -87,7 +89,7 @@ def test_who_waits_for_a_session_gets_the_one_that_comes(client, queue, contoso)
     assert got == ["late"]
 
 
-def test_a_session_has_one_holder_until_it_is_closed(client, queue):
+def test_a_session_is_held_by_one_receiver_until_it_closes(client, queue):
     send(client, queue, "a")
     with client.get_queue_receiver(queue, session_id="a") as holder:
         assert len(holder.receive_messages(1)) == 1
@@ -101,7 +103,7 @@ def test_a_session_has_one_holder_until_it_is_closed(client, queue):
         assert again.delivery_count == 0  # closed, not lost
 
 
-def test_every_settlement_does_what_it_says(client, queue, contoso):
+def test_every_settlement_has_its_effect(client, queue, contoso):
     send(client, queue, *"aaaaa")
     with client.get_queue_receiver(queue, session_id="a") as receiver:
         complete, abandon, defer, bury, keep = receiver.receive_messages(5)
@@ -147,7 +149,7 @@ def test_sessions_are_listed_by_pages_and_by_when_their_state_was_set(client, qu
 
 
 @pytest.mark.does("sessions")
-def test_a_lock_is_renewed_by_hand_and_by_the_renewer(client, queue):
+def test_a_session_lock_is_renewed_manually_and_by_the_renewer(client, queue):
     with AutoLockRenewer() as renewer, client.get_queue_receiver(queue, session_id="a") as receiver:
         before = receiver.session.locked_until_utc
         assert receiver.session.renew_lock() >= before
@@ -155,7 +157,7 @@ def test_a_lock_is_renewed_by_hand_and_by_the_renewer(client, queue):
         assert receiver.session.auto_renew_error is None
 
 
-def test_a_lock_that_lapses_ends_the_receiver_and_costs_a_delivery(client, queue, broker):
+def test_an_expired_session_lock_ends_the_receiver_and_counts_a_delivery(client, queue, broker):
     send(client, queue, "a")
     with client.get_queue_receiver(queue, session_id="a") as receiver:
         (message,) = receiver.receive_messages(1)
@@ -169,7 +171,7 @@ def test_a_lock_that_lapses_ends_the_receiver_and_costs_a_delivery(client, queue
         assert again.delivery_count == 1
 
 
-def test_without_a_session_nothing_is_sent_or_received(client, queue, contoso):
+def test_sends_and_receives_without_a_session_are_refused(client, queue, contoso):
     with (
         client.get_queue_sender(queue) as sender,
         pytest.raises(ServiceBusError, match="The SessionId was not set on a message, and it cannot be sent"),
@@ -209,7 +211,7 @@ def test_a_pings_session_is_neither_offered_nor_listed(client, queue):
 
 
 @pytest.mark.does("sessions")
-async def test_the_asyncio_client_works_in_sessions_too(contoso, queue):
+async def test_the_asyncio_client_uses_sessions(contoso, queue):
     async with AsyncClient.from_connection_string(contoso.connection_string, retry_total=0) as client:
         async with client.get_queue_sender(queue) as sender:
             await sender.send_messages([ServiceBusMessage(str(i), session_id="a") for i in range(3)])
@@ -236,7 +238,7 @@ async def test_the_asyncio_client_works_in_sessions_too(contoso, queue):
 
 
 @pytest.mark.spec("X-7")
-def test_the_empty_session_id_is_a_session_and_may_stand_beside_a_partition_key(client, queue):
+def test_the_empty_session_id_is_valid_beside_a_partition_key(client, queue):
     message = ServiceBusMessage("x", session_id="")
     message.raw_amqp_message.annotations = {"x-opt-partition-key": "key"}
     with client.get_queue_sender(queue) as sender:
@@ -253,7 +255,7 @@ def test_the_empty_session_id_is_a_session_and_may_stand_beside_a_partition_key(
 
 
 @pytest.mark.spec("X-9")
-def test_an_empty_state_of_a_session_is_none(client, queue):
+def test_an_empty_session_state_reads_as_none(client, queue):
     with client.get_queue_receiver(queue, session_id="a") as receiver:
         receiver.session.set_state(b"something")
         receiver.session.set_state(b"")

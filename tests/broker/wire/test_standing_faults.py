@@ -14,7 +14,7 @@ from sbpair.broker import Broker, Disabled
 
 
 @pytest.mark.spec("G-26")
-def test_what_a_disabled_fault_bars_is_neither_told_by_the_administration_nor_there_after_a_kill(
+def test_an_entity_disabled_by_a_fault_reads_as_active_and_is_active_after_a_kill(
     tmp_path: Path,
 ) -> None:
     data, left = tmp_path / "data", tmp_path / "left"

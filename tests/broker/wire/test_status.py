@@ -33,7 +33,9 @@ def set_status(admin, queue, status):
 
 
 @pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.SEND_DISABLED])
-def test_a_live_and_a_new_sender_are_told_and_go_on_when_it_is_active(admin, client, queue, status):
+def test_existing_and_new_senders_are_refused_and_continue_when_the_queue_is_active(
+    admin, client, queue, status
+):
     with client.get_queue_sender(queue) as live:
         live.send_messages(ServiceBusMessage("before"))
         set_status(admin, queue, status)
@@ -47,7 +49,9 @@ def test_a_live_and_a_new_sender_are_told_and_go_on_when_it_is_active(admin, cli
 
 
 @pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED])
-def test_a_receiver_is_told_and_gets_what_waited_when_it_is_active(admin, client, queue, status):
+def test_a_receiver_is_refused_and_gets_waiting_messages_when_the_queue_is_active(
+    admin, client, queue, status
+):
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(ServiceBusMessage("waits"))
     set_status(admin, queue, status)
@@ -60,7 +64,7 @@ def test_a_receiver_is_told_and_gets_what_waited_when_it_is_active(admin, client
         assert str(message) == "waits"
 
 
-def test_topics_and_subscriptions_have_a_status_too(admin, client):
+def test_topics_and_subscriptions_have_a_status(admin, client):
     admin.create_topic("stateful")
     admin.create_subscription("stateful", "s")
     topic, subscription = admin.get_topic("stateful"), admin.get_subscription("stateful", "s")
@@ -77,7 +81,7 @@ def test_topics_and_subscriptions_have_a_status_too(admin, client):
     admin.delete_topic("stateful")
 
 
-def test_an_update_may_take_what_a_receiver_holds(broker, contoso, admin, client, make_queue):
+def test_an_update_may_drop_the_locks_of_a_receiver(broker, contoso, admin, client, make_queue):
     if not isinstance(broker, Broker):
         pytest.skip("elsewhere it cannot be asked for")
     orders = make_queue()
@@ -102,7 +106,7 @@ def test_an_update_may_take_what_a_receiver_holds(broker, contoso, admin, client
 
 @pytest.mark.slow
 @pytest.mark.spec("X-11")
-def test_a_receiver_that_an_update_detaches_attaches_again_by_itself(contoso, admin, make_queue):
+def test_a_receiver_detached_by_an_update_reattaches_by_itself(contoso, admin, make_queue):
     orders = make_queue()
     with (
         ServiceBusClient.from_connection_string(contoso.connection_string) as patient,

@@ -123,7 +123,7 @@ def clogged(control: NamespaceControl) -> int:
     return control.inspect(lambda server: sum(wire.client.is_clogged for wire in server.wires.values()))
 
 
-def test_what_a_client_does_not_read_is_bounded_and_arrives_when_it_reads(contoso: NamespaceControl) -> None:
+def test_unread_answers_are_bounded_and_arrive_when_the_client_reads(contoso: NamespaceControl) -> None:
     with Asker(contoso) as client:
         client.ask()
         wait_until(lambda: clogged(contoso) == 1)
@@ -141,7 +141,7 @@ def late(control: NamespaceControl) -> int:
     )
 
 
-def test_answers_that_an_outage_delays_are_bounded_too(contoso: NamespaceControl) -> None:
+def test_answers_delayed_by_an_outage_are_bounded(contoso: NamespaceControl) -> None:
     with Asker(contoso) as client:
         contoso.take_down("slow", delay=0.3)
         client.ask(20)
@@ -152,7 +152,7 @@ def test_answers_that_an_outage_delays_are_bounded_too(contoso: NamespaceControl
             client.read()
 
 
-def test_a_client_that_leaves_without_reading_leaves_nothing_behind(contoso: NamespaceControl) -> None:
+def test_a_client_that_leaves_without_reading_leaves_no_state(contoso: NamespaceControl) -> None:
     with Asker(contoso) as client:
         client.ask()
         wait_until(lambda: clogged(contoso) == 1)
@@ -161,7 +161,7 @@ def test_a_client_that_leaves_without_reading_leaves_nothing_behind(contoso: Nam
 
 
 @pytest.mark.slow
-def test_all_clients_together_are_bounded_and_others_are_served(contoso: NamespaceControl) -> None:
+def test_unread_answers_of_all_clients_are_bounded_and_others_are_served(contoso: NamespaceControl) -> None:
     count = 2 * MAX_UNREAD_IN_ALL // MAX_UNREAD
     with ExitStack() as stack:
         for _ in range(count):
@@ -174,7 +174,7 @@ def test_all_clients_together_are_bounded_and_others_are_served(contoso: Namespa
             other.read_until(lambda event: isinstance(event, MessageReceived))
 
 
-def test_the_one_that_reads_nothing_for_the_longest_is_disconnected() -> None:
+def test_the_client_that_has_not_read_for_longest_is_disconnected() -> None:
     gone: list[str] = []
     limit = UnreadLimit[str](gone.append)
     half = MAX_UNREAD_IN_ALL // 2
@@ -188,7 +188,7 @@ def test_the_one_that_reads_nothing_for_the_longest_is_disconnected() -> None:
     assert limit.total == half + 1
 
 
-def test_requests_wait_while_the_window_of_their_answers_is_closed(contoso: NamespaceControl) -> None:
+def test_requests_wait_while_the_session_window_of_their_answers_is_closed(contoso: NamespaceControl) -> None:
     with Asker(contoso, Limits(incoming_window=2)) as client:
         client.ask()
         while sum(isinstance(event, MessageReceived) for event in client.seen) < PEEKS:
@@ -196,7 +196,7 @@ def test_requests_wait_while_the_window_of_their_answers_is_closed(contoso: Name
 
 
 @pytest.mark.slow
-def test_who_goes_on_asking_behind_a_closed_window_is_disconnected(contoso: NamespaceControl) -> None:
+def test_a_client_that_keeps_asking_behind_a_closed_window_is_disconnected(contoso: NamespaceControl) -> None:
     with Asker(contoso, Limits(incoming_window=1)) as client:
         client.ask(10)
         for _ in range(8):

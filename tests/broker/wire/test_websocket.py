@@ -84,7 +84,7 @@ def answer(port: int, request: str) -> str:
     ],
     ids=["no-upgrade", "no-sub-protocol", "another-sub-protocol"],
 )
-def test_what_is_no_upgrade_to_amqp_is_refused_with_a_word(contoso, headers):
+def test_a_bad_websocket_upgrade_is_refused_with_a_reason(contoso, headers):
     said = answer(contoso.port, CONNECTION + headers + "\r\n")
     assert said.startswith("HTTP/1.1 400 ")
     assert "AMQPWSB10" in said
@@ -109,7 +109,7 @@ async def test_a_websocket_that_carries_no_amqp_is_closed_and_the_next_is_served
 
 
 @pytest.mark.parametrize("offered", [("AMQPWSB10",), ("amqp",), ("amqp", "AMQPWSB10")])
-async def test_both_names_of_the_sub_protocol_are_spoken(contoso, offered):
+async def test_both_names_of_the_subprotocol_are_accepted(contoso, offered):
     """The Go SDK documents `amqp`, as does the standard (AMQP WebSocket Binding, 2.1)."""
     url = f"ws://localhost:{contoso.port}/$servicebus/websocket"
     async with (
@@ -121,7 +121,7 @@ async def test_both_names_of_the_sub_protocol_are_spoken(contoso, offered):
         assert (await websocket.receive_bytes(timeout=30)).startswith(b"AMQP\x03\x01\x00\x00")
 
 
-async def test_an_outage_cuts_websockets_as_it_cuts_the_rest(contoso):
+async def test_an_outage_cuts_websockets_like_other_connections(contoso):
     url = f"ws://localhost:{contoso.port}/$servicebus/websocket"
     async with (
         aiohttp.ClientSession() as session,
@@ -139,7 +139,7 @@ async def test_an_outage_cuts_websockets_as_it_cuts_the_rest(contoso):
 
 
 @pytest.mark.parametrize("target", ["https://localhost:{port}", "HTTP://contoso.servicebus.windows.net"])
-def test_a_target_with_scheme_and_host_is_understood(contoso, target):
+def test_a_target_with_scheme_and_host_is_accepted(contoso, target):
     """The Java SDK sends its upgrade in this form (RFC 9112, 3.2.2)."""
     where = target.format(port=contoso.port) + "/$servicebus/websocket"
     lines = (

@@ -21,7 +21,7 @@ def test_every_message_is_in_exactly_one_parcel(plan):
 
 
 @given(PLANS)
-def test_something_falls_due_while_the_primary_is_down_and_nothing_after_the_outage_s_end(plan):
+def test_some_parcels_are_due_during_the_outage_and_none_after_its_end(plan):
     during = [call.due for call in plan.calls if call.act is Act.DURING]
 
     assert during
@@ -29,7 +29,7 @@ def test_something_falls_due_while_the_primary_is_down_and_nothing_after_the_out
 
 
 @given(PLANS)
-def test_parcels_come_in_the_order_they_fall_due(plan):
+def test_parcels_are_ordered_by_due_time(plan):
     order = [(list(Act).index(call.act), call.due) for call in plan.calls]
 
     assert order == sorted(order)
@@ -41,7 +41,7 @@ def test_the_failover_comes_before_the_outage_ends(plan):
     PairedNamespaceOptions(failover_interval=plan.failover_interval, ping_primary_interval=PING_INTERVAL)
 
 
-def test_the_same_seed_gives_the_same_plan_and_another_seed_another():
+def test_a_seed_reproduces_the_plan_and_another_seed_changes_it():
     assert make_plan(300, 1, seed=7) == make_plan(300, 1, seed=7)
     assert make_plan(300, 1, seed=7).calls != make_plan(300, 1, seed=8).calls
 
@@ -54,7 +54,7 @@ def test_some_sends_carry_one_message_and_some_a_list():
 
 
 @given(st.builds(make_plan, st.integers(1, 300), st.just(1.0), st.integers(0, 99), st.integers(1, 30)))
-def test_all_calls_of_a_session_are_made_by_one_thread_in_their_order(plan):
+def test_one_thread_makes_all_calls_of_a_session_in_order(plan):
     found = lanes(plan.calls)
     sessions = [{call.session for call in lane} for lane in found]
 
@@ -85,7 +85,7 @@ def test_sessions_do_not_change_the_grouping_of_messages():
 
 
 @pytest.mark.parametrize(("sessions", "ordering"), [(-1, "none"), (0, "session")])
-def test_sessions_that_cannot_be_are_refused(sessions, ordering):
+def test_invalid_sessions_are_refused(sessions, ordering):
     with pytest.raises(ValueError, match="sessions"):
         make_plan(10, 1, 1, sessions, ordering)
 

@@ -62,7 +62,7 @@ def told(findings, about):
 @pytest.mark.slow
 @pytest.mark.spec("P-31")
 @pytest.mark.usefixtures("backlogs")
-def test_a_healthy_pairing_passes_with_its_ping_probed(doctor, broker, status_page):
+def test_a_healthy_pairing_passes_with_a_probed_ping(doctor, broker, status_page):
     flags = ("--queue", "orders", "--scratch-queue", "scratch", "--syphon-status", status_page)
     assert doctor(*flags) == (0, [])
     assert broker.namespace("contoso").counts("orders").active == 0
@@ -78,7 +78,7 @@ def test_a_scratch_queue_is_created_for_the_ping_and_deleted(doctor, broker):
 
 @pytest.mark.spec("F-49")
 @pytest.mark.usefixtures("backlogs")
-def test_a_syphon_of_another_count_is_found_by_its_status_page(doctor, status_page):
+def test_a_syphon_with_a_different_backlog_count_is_found_by_its_status_page(doctor, status_page):
     code, findings = doctor("--backlogs", "3", "--syphon-status", status_page)
 
     assert code == 1
@@ -87,7 +87,7 @@ def test_a_syphon_of_another_count_is_found_by_its_status_page(doctor, status_pa
 
 @pytest.mark.usefixtures("backlogs")
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "not a url", "http://127.0.0.1:1/state"])
-def test_a_syphon_that_does_not_answer_is_found(doctor, url):
+def test_an_unreachable_syphon_is_found(doctor, url):
     code, findings = doctor("--syphon-status", url)
 
     assert code == 1
@@ -95,7 +95,7 @@ def test_a_syphon_that_does_not_answer_is_found(doctor, url):
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_how_long_the_backlogs_last_is_computed_from_their_sizes(doctor):
+def test_the_capacity_of_the_backlogs_is_computed_from_their_sizes(doctor):
     _, findings = doctor("--rate", "1000/s", "--size", "10kB")
 
     (room,) = [each for each in findings if each["about"] == "room"]
@@ -110,7 +110,7 @@ def with_one_right(namespace, right):
 
 
 @pytest.mark.spec("F-60", "S-18")
-def test_a_key_that_may_not_create_backlogs_is_told_what_is_enough(sbpair, broker, keys):
+def test_a_key_that_cannot_create_backlogs_is_reported_with_the_needed_rights(sbpair, broker, keys):
     namespace = broker.namespace("contoso-dr")
     sender = with_one_right(namespace, Right.SEND)
     arguments = ("backlog", "create", *FLAGS, "--ca-file", str(broker.ca_file))
@@ -125,7 +125,7 @@ def test_a_key_that_may_not_create_backlogs_is_told_what_is_enough(sbpair, broke
 @pytest.mark.parametrize(
     "flags", [("--rate", "0/s"), ("--rate", "fast"), ("--size", "1 parsec"), ("--size", "")]
 )
-def test_what_is_no_rate_or_size_is_a_usage_error(sbpair, pair_environment, flags):
+def test_an_invalid_rate_or_size_is_a_usage_error(sbpair, pair_environment, flags):
     done = sbpair("doctor", *flags, **pair_environment)
 
     assert done.returncode == 2
@@ -147,7 +147,7 @@ def test_what_is_no_rate_or_size_is_a_usage_error(sbpair, pair_environment, flag
         ("secondary", Right.MANAGE, "both", []),
     ],
 )
-def test_each_right_is_tried_with_a_key_that_has_no_other(doctor, broker, side, right, role, missing):
+def test_each_right_is_tested_with_a_key_that_has_no_other(doctor, broker, side, right, role, missing):
     namespace = broker.namespace("contoso" if side == "primary" else "contoso-dr")
     key = with_one_right(namespace, right)
 
@@ -161,7 +161,7 @@ def test_each_right_is_tried_with_a_key_that_has_no_other(doctor, broker, side, 
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_what_was_not_tried_is_a_note_and_no_failure(doctor):
+def test_a_check_that_was_not_run_is_a_note_and_not_a_failure(doctor):
     code, findings = doctor()
 
     assert code == 0
@@ -170,7 +170,7 @@ def test_what_was_not_tried_is_a_note_and_no_failure(doctor):
 
 @pytest.mark.spec("P-13", "P-14")
 @pytest.mark.usefixtures("backlogs")
-def test_odd_backlog_queues_are_found(doctor, broker):
+def test_unusual_backlog_queues_are_found(doctor, broker):
     secondary = broker.namespace("contoso-dr")
     secondary.create_queue(BACKLOG.format(5))
     secondary.delete_queue(BACKLOG.format(0))
@@ -219,7 +219,9 @@ def test_a_scratch_queue_in_use_is_not_probed(doctor, broker):
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_a_wrong_key_and_a_dead_side_are_findings_on_their_side(doctor, keys, wrong_key, pair_environment):
+def test_a_wrong_key_and_an_unreachable_side_are_reported_for_their_side(
+    doctor, keys, wrong_key, pair_environment
+):
     _, refused = doctor(SBPAIR_SECONDARY=wrong_key(keys["SBPAIR_SECONDARY"]))
     code, dead = doctor(SBPAIR_PRIMARY=pair_environment["SBPAIR_PRIMARY"])
 
@@ -231,14 +233,14 @@ def test_a_wrong_key_and_a_dead_side_are_findings_on_their_side(doctor, keys, wr
 
 @pytest.mark.spec("R-26")
 @pytest.mark.usefixtures("backlogs")
-def test_a_wrong_key_of_the_primary_is_found_without_a_queue_to_try(doctor, keys, wrong_key):
+def test_a_wrong_primary_key_is_found_without_a_queue(doctor, keys, wrong_key):
     code, findings = doctor(SBPAIR_PRIMARY=wrong_key(keys["SBPAIR_PRIMARY"]))
 
     assert code == 1
     assert "the namespace refuses the key" in told(findings, "primary")[0]
 
 
-def test_one_namespace_is_no_pair(doctor, keys):
+def test_one_namespace_given_twice_is_not_a_pair(doctor, keys):
     code, findings = doctor(SBPAIR_SECONDARY=keys["SBPAIR_PRIMARY"])
 
     assert (code, len(told(findings, "pair"))) == (1, 1)
@@ -246,7 +248,7 @@ def test_one_namespace_is_no_pair(doctor, keys):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("backlogs")
-def test_people_read_a_table(sbpair, broker, keys, status_page):
+def test_the_default_output_is_a_table(sbpair, broker, keys, status_page):
     arguments = ("doctor", *FLAGS, "--ca-file", str(broker.ca_file))
 
     healthy = sbpair(*arguments, "--scratch-queue", "scratch", "--syphon-status", status_page, **keys)
@@ -300,7 +302,7 @@ def test_a_syphon_without_ordering_is_found(doctor, status_page):
 
 @pytest.mark.spec("O-2")
 @pytest.mark.usefixtures("backlogs")
-def test_missing_ordered_queues_and_receivers_that_end_the_order_are_found(doctor):
+def test_missing_ordered_queues_and_order_breaking_receivers_are_found(doctor):
     code, findings = doctor("--ordering", "session", "--queue", "orders")
 
     assert code == 1
@@ -312,7 +314,7 @@ def test_missing_ordered_queues_and_receivers_that_end_the_order_are_found(docto
 
 @pytest.mark.spec("O-4")
 @pytest.mark.usefixtures("backlogs", "ordered")
-def test_a_sender_that_may_not_peek_at_the_ordered_queues_is_found(doctor, broker):
+def test_a_sender_key_without_peek_rights_on_ordered_queues_is_found(doctor, broker):
     key = with_one_right(broker.namespace("contoso-dr"), Right.SEND)
 
     code, findings = doctor("--role", "sender", "--ordering", "session", SBPAIR_SECONDARY=key)
@@ -325,7 +327,7 @@ def test_a_sender_that_may_not_peek_at_the_ordered_queues_is_found(doctor, broke
 
 @pytest.mark.spec("O-2", "O-6")
 @pytest.mark.usefixtures("backlogs", "ordered")
-def test_clients_with_and_without_order_are_found_by_what_they_parked(doctor, broker):
+def test_clients_with_and_without_ordering_are_found_by_their_parked_messages(doctor, broker):
     secondary = broker.namespace("contoso-dr")
     asyncio.run(put(secondary, BACKLOG.format(0), [parked(1, "sessions", x_ms_sessionid="s")]))
     message = Message.decode(parked(2, "sessions", x_ms_sessionid="s"))

@@ -71,7 +71,7 @@ def only_the_ping_is_left(broker, entity):
 @pytest.mark.slow
 @pytest.mark.spec("P-4", "P-33", "P-42")
 @pytest.mark.parametrize("entity", ["orders", "shipments", "prices"])
-def test_canaries_come_home_and_no_consumer_ever_sees_one(drill, broker, entity):
+def test_canaries_come_home_and_no_consumer_sees_one(drill, broker, entity):
     code, report = drill("--entity", entity, "--with-syphon", "--canaries", "4")
 
     assert (code, report["outcome"], fates(report)) == (0, "passed", ["home"] * 4)
@@ -83,7 +83,7 @@ def test_canaries_come_home_and_no_consumer_ever_sees_one(drill, broker, entity)
     assert nothing_is_left(broker)
 
 
-def test_looking_begins_behind_what_is_there(drill, broker):
+def test_the_drill_searches_only_behind_existing_messages(drill, broker):
     asyncio.run(put(broker.namespace("contoso"), "orders", [parked(number) for number in range(250)]))
 
     code, report = drill("--entity", "orders", "--with-syphon", "--canaries", "1")
@@ -93,7 +93,7 @@ def test_looking_begins_behind_what_is_there(drill, broker):
 
 
 @pytest.mark.spec("P-44")
-def test_the_syphon_that_runs_brings_them_home(drill, start, flags, keys):
+def test_a_running_syphon_brings_the_canaries_home(drill, start, flags, keys):
     start("syphon", *flags, **keys)
 
     code, report = drill("--entity", "orders", "--canaries", "3")
@@ -102,7 +102,7 @@ def test_the_syphon_that_runs_brings_them_home(drill, start, flags, keys):
 
 
 @pytest.mark.slow
-def test_without_a_syphon_it_fails_and_says_where_they_are(sbpair, broker, flags, keys):
+def test_without_a_syphon_the_drill_fails_and_says_where_the_canaries_are(sbpair, broker, flags, keys):
     done = sbpair("drill", *flags, "--entity", "orders", "--canaries", "2", "--wait", "300ms", **keys)
 
     assert done.returncode == 1, done.stderr
@@ -119,7 +119,7 @@ def test_canaries_in_a_subscription_are_seen_by_peeking(drill, broker):
 
 
 @pytest.mark.slow
-def test_a_consumer_that_is_faster_recognises_them_and_is_no_failure(start, broker, flags, keys):
+def test_a_consumer_that_receives_a_canary_first_is_no_failure(start, broker, flags, keys):
     seen = []
     over = threading.Event()
 
@@ -152,7 +152,7 @@ def test_a_consumer_that_is_faster_recognises_them_and_is_no_failure(start, brok
 
 
 @pytest.mark.slow
-def test_a_scratch_queue_may_be_received_from(drill, broker):
+def test_a_scratch_queue_may_be_used_for_the_drill(drill, broker):
     code, report = drill("--entity", "orders", "--proof", "receive", "--with-syphon", "--canaries", "3")
 
     assert (code, fates(report)) == (0, ["home"] * 3)
@@ -175,7 +175,7 @@ def test_messages_of_others_are_not_received(sbpair, broker, flags, keys):
     assert broker.namespace("contoso").counts("orders").active == 1
 
 
-def test_what_the_syphon_sets_aside_is_told_with_its_reason(start, drill, flags, keys):
+def test_a_dead_lettered_canary_is_reported_with_its_reason(start, drill, flags, keys):
     start("syphon", *flags, "--allowed-destinations", "shipments", **keys)
 
     code, report = drill("--entity", "orders", "--canaries", "1", "--wait", "60s", "--proof", "peek")
@@ -195,9 +195,7 @@ def test_what_the_syphon_sets_aside_is_told_with_its_reason(start, drill, flags,
         ({}, ("--entity", "orders", "--canaries", "0"), 2, "--canaries"),
     ],
 )
-def test_what_cannot_be_drilled_is_refused_in_one_line(
-    sbpair, broker, flags, keys, change, arguments, code, says
-):
+def test_an_invalid_drill_is_refused_in_one_line(sbpair, broker, flags, keys, change, arguments, code, says):
     if "dead" in change:
         broker.namespace(change["dead"]).take_down("refuse")
 
@@ -209,7 +207,7 @@ def test_what_cannot_be_drilled_is_refused_in_one_line(
     assert nothing_is_left(broker)
 
 
-def test_no_backlog_queue_is_a_failure_and_none_is_created(drill, broker):
+def test_a_missing_backlog_queue_is_a_failure_and_is_not_created(drill, broker):
     for index in range(2):
         broker.namespace("contoso-dr").delete_queue(BACKLOG.format(index))
 
@@ -219,7 +217,7 @@ def test_no_backlog_queue_is_a_failure_and_none_is_created(drill, broker):
     assert "not" in report["canaries"][0]["why"]
 
 
-def test_ctrl_c_in_the_middle_restores(start, broker, flags, keys):
+def test_ctrl_c_during_the_drill_restores_the_entity(start, broker, flags, keys):
     running = start(
         "drill", "--json", *flags, "--entity", "orders", "--canaries", "2", "--wait", "10m", **keys
     )
@@ -233,7 +231,7 @@ def test_ctrl_c_in_the_middle_restores(start, broker, flags, keys):
     assert set(fates(report)) == {"parked"}
 
 
-def test_a_canary_whose_send_was_not_answered_before_ctrl_c_is_in_doubt(start, broker, flags, keys):
+def test_a_canary_send_unanswered_before_ctrl_c_is_in_doubt(start, broker, flags, keys):
     secondary = broker.namespace("contoso-dr")
     with secondary.fault(BACKLOG.format(0), Withhold()), secondary.fault(BACKLOG.format(1), Withhold()):
         running = start("drill", "--json", *flags, "--entity", "orders", "--canaries", "1", **keys)
@@ -245,7 +243,7 @@ def test_a_canary_whose_send_was_not_answered_before_ctrl_c_is_in_doubt(start, b
     assert report["restored"]
 
 
-def test_a_dry_run_opens_nothing_and_counts(sbpair, pair_environment):
+def test_a_dry_run_opens_no_connection_and_prints_counts(sbpair, pair_environment):
     done = sbpair("drill", "--entity", "orders", "--dry-run", **pair_environment)
     counted = sbpair("drill", "--entity", "orders", "--dry-run", "--json", **pair_environment)
 
@@ -257,7 +255,7 @@ def test_a_dry_run_opens_nothing_and_counts(sbpair, pair_environment):
 
 
 @pytest.mark.parametrize("proof", Proof)
-def test_every_plan_says_how_it_proves_and_what_stays(proof):
+def test_every_plan_says_how_it_proves_arrival_and_what_remains(proof):
     plan = DrillPlan(
         entity="orders",
         subscription=None,
@@ -274,7 +272,7 @@ def test_every_plan_says_how_it_proves_and_what_stays(proof):
     assert sum(operations(plan).values()) == 3 + 4 * 3
 
 
-def test_ctrl_c_before_anything_was_sent_says_so(start, flags, keys, broker):
+def test_ctrl_c_before_any_send_reports_it(start, flags, keys, broker):
     with broker.namespace("contoso").fault("orders", Withhold()):  # the first message is never answered
         options = ("--entity", "orders", "--canaries", "2", "--json")
         running = start("drill", *flags, *options, **keys)

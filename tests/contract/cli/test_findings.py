@@ -19,7 +19,7 @@ from sbpair.contract.cli.doctor.facts import (
 )
 from sbpair.contract.cli.doctor.finding import Severity
 from sbpair.contract.cli.doctor.rules import diagnose
-from sbpair.pair.cli.inventory import take_inventory
+from sbpair.pair.envelope.names import take_inventory
 
 NAMES = [f"contoso/x-servicebus-transfer/{i}" for i in range(2)]
 RUNNING = SyphonSeen(state="running", backlogs=tuple(NAMES))
@@ -43,7 +43,7 @@ NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
 UNASKED = replace(HEALTHY, syphon=None)
 
 
-def test_what_an_unreachable_primary_hides_is_asked_of_nobody():
+def test_checks_that_need_an_unreachable_primary_are_skipped():
     found = diagnose(replace(HEALTHY, ping=None, unreachable={"primary": "refused"}))
     assert [finding.about for finding in found] == ["primary"]
     assert "ping" in [finding.about for finding in diagnose(replace(HEALTHY, ping=None))]
@@ -191,6 +191,12 @@ def test_a_healthy_pairing_has_no_findings():
         ({"sender": SenderSeen("http://x/state: refused")}, "error", "sender", "no sender answers"),
         ({"sender": SenderSeen(failover_share=1.0)}, "warning", "sender", "is never left"),
         (
+            {"sender": SenderSeen(backlogs_missing="no Manage")},
+            "error",
+            "sender",
+            "backlog queues: no Manage",
+        ),
+        (
             {"sender": SenderSeen(failover_share=0.5, operation_timeout=60.0)},
             "note",
             "sender",
@@ -204,7 +210,7 @@ def test_a_healthy_pairing_has_no_findings():
         ),
     ],
 )
-def test_what_is_wrong_is_found_once_with_a_next_step(change, severity, about, words):
+def test_each_fault_is_found_once_with_a_next_step(change, severity, about, words):
     if {each.name for each in change.get("backlogs", ())} == {"b"} and "syphon" not in change:
         change = change | {"syphon": SEES_B}
 
@@ -227,11 +233,11 @@ def test_what_is_wrong_is_found_once_with_a_next_step(change, severity, about, w
     ],
     ids=str,
 )
-def test_what_is_harmless_is_not_found(harmless):
+def test_a_harmless_setting_is_no_finding(harmless):
     assert diagnose(replace(HEALTHY, **harmless | {"syphon": None})) == diagnose(UNASKED)
 
 
-def test_a_backlog_queue_that_is_missing_is_told_once():
+def test_a_missing_backlog_queue_is_reported_once():
     refusals = (Refusal("secondary", NAMES[1], "Send", NOT_FOUND, "no"),)
     inventory = take_inventory(NAMES[:1], "contoso", 2)
 
@@ -240,7 +246,7 @@ def test_a_backlog_queue_that_is_missing_is_told_once():
     assert "sbpair backlog create" in finding.next_step
 
 
-def test_the_worst_comes_first():
+def test_findings_are_sorted_by_severity():
     facts = replace(
         HEALTHY,
         ping=None,
@@ -265,7 +271,7 @@ IN_ORDER = replace(
 
 
 @pytest.mark.spec("O-2", "O-4")
-def test_a_pairing_that_keeps_order_as_it_should_has_no_findings():
+def test_a_correct_ordered_pairing_has_no_findings():
     assert diagnose(IN_ORDER) == []
 
 
@@ -350,7 +356,7 @@ def test_a_pairing_that_keeps_order_as_it_should_has_no_findings():
         ),
     ],
 )
-def test_what_breaks_an_order_is_found_once_with_a_next_step(change, severity, about, words):
+def test_each_fault_of_ordering_is_found_once_with_a_next_step(change, severity, about, words):
     (finding,) = diagnose(replace(IN_ORDER, **change))
 
     assert (finding.severity, finding.about) == (severity, about)
@@ -359,7 +365,7 @@ def test_what_breaks_an_order_is_found_once_with_a_next_step(change, severity, a
 
 
 @pytest.mark.spec("O-6")
-def test_ordered_backlogs_that_were_not_asked_for_are_noted_and_what_waits_there_is_a_warning():
+def test_unrequested_ordered_backlogs_are_noted_and_messages_in_them_are_a_warning():
     facts = replace(HEALTHY, ordered_inventory=IN_ORDER.ordered_inventory)
     (note,) = diagnose(facts)
     assert (note.severity, note.about, note.next_step) == ("note", "order", "--ordering session")
@@ -370,7 +376,7 @@ def test_ordered_backlogs_that_were_not_asked_for_are_noted_and_what_waits_there
 
 
 @pytest.mark.spec("O-2")
-def test_an_ordered_queue_that_is_missing_is_told_once_and_with_its_own_command():
+def test_a_missing_ordered_queue_is_reported_once_with_its_own_command():
     refusals = (Refusal("secondary", ORDERED[1], "Send", NOT_FOUND, "no"),)
     inventory = take_inventory(ORDERED[:1], "contoso", 2, is_ordered=True)
 
@@ -380,7 +386,7 @@ def test_an_ordered_queue_that_is_missing_is_told_once_and_with_its_own_command(
 
 
 @pytest.mark.spec("W-2")
-def test_forwarding_that_is_not_in_force_is_an_error():
+def test_ineffective_forwarding_is_an_error():
     late = frozenset(
         (NotInForce("primary", "orders", "ForwardTo"), NotInForce("primary", "a", "UserMetadata"))
     )

@@ -41,7 +41,7 @@ def on_a_terminal(*arguments: str, columns: int = 80, **env: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_list_of_backlogs_is_whole_at_80_columns(tmp_path: Path) -> None:
+def test_the_list_of_backlogs_fits_80_columns(tmp_path: Path) -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         primary, secondary = (broker.namespace(name) for name in ("contoso", "contoso-dr"))
         for number in range(2):
@@ -57,13 +57,13 @@ def test_the_list_of_backlogs_is_whole_at_80_columns(tmp_path: Path) -> None:
     assert max(map(len, printed.splitlines())) <= 80
 
 
-def test_findings_that_are_alike_are_told_once() -> None:
+def test_similar_findings_are_reported_once() -> None:
     same = [Finding(Severity.ERROR, f"queue/{n}", "it is gone", "why", "step") for n in range(10)]
     other = Finding(Severity.NOTE, "syphon", "unseen", "why", "step")
     assert alike([*same, other]) == [(same[0], [f"queue/{n}" for n in range(10)]), (other, ["syphon"])]
 
 
-def test_a_step_to_copy_is_never_cut(sbpair) -> None:
+def test_a_command_to_copy_is_never_truncated(sbpair) -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         pair = {
             "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
@@ -75,7 +75,7 @@ def test_a_step_to_copy_is_never_cut(sbpair) -> None:
     assert done.stdout.count("the backlog queue does not exist") == 1
 
 
-def test_a_certificate_that_is_not_trusted_is_no_missing_right(sbpair) -> None:
+def test_an_untrusted_certificate_is_not_reported_as_a_missing_right(sbpair) -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         pair = {
             "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
@@ -89,14 +89,14 @@ def test_a_certificate_that_is_not_trusted_is_no_missing_right(sbpair) -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no such signal here")
-def test_a_broker_whose_terminal_is_closed_ends_well(start) -> None:
+def test_a_broker_whose_terminal_closes_exits_cleanly(start) -> None:
     running = start("broker", "--namespace", "contoso:0", "--json")
     running.line()
     assert running.stop(signal.SIGHUP) == (0, "")
 
 
 @pytest.mark.parametrize("listening", ["0.0.0.0", "127.0.0.1", "::1"])
-def test_a_connection_string_names_an_address_that_can_be_connected_to(listening: str) -> None:
+def test_a_connection_string_names_a_connectable_address(listening: str) -> None:
     with Broker({"contoso": 0}, host=listening) as broker:
         assert broker.namespace("contoso").connection_string.startswith("Endpoint=sb://localhost:")
 
@@ -110,13 +110,13 @@ def test_a_connection_string_names_an_address_that_can_be_connected_to(listening
     ],
     ids=" ".join,
 )
-def test_a_file_that_is_not_there_is_a_mistake_of_configuration(sbpair, arguments) -> None:
+def test_a_missing_file_is_a_configuration_error(sbpair, arguments) -> None:
     done = sbpair(*arguments)
     assert done.returncode == 3, done.stderr
     assert "missing" in done.stderr
 
 
-def test_ctrl_c_while_the_command_is_loaded_is_one_line(tmp_path: Path) -> None:
+def test_ctrl_c_during_loading_prints_one_line(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
     done = subprocess.run(
         [sys.executable, "-m", "sbpair", "--version"],

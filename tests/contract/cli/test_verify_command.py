@@ -20,7 +20,7 @@ def _flags(broker: Broker) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 @pytest.mark.spec("K-1", "K-5")
-def test_a_run_says_what_it_creates_and_costs_and_writes_page_and_json_without_names(
+def test_a_run_announces_entities_and_cost_and_writes_reports_without_names(
     broker: Broker, sbpair: Run, tmp_path: Path
 ) -> None:
     flags, keys = _flags(broker)
@@ -31,7 +31,7 @@ def test_a_run_says_what_it_creates_and_costs_and_writes_page_and_json_without_n
     assert done.returncode == 0, done.stdout + done.stderr
     assert "deletes at the end" in done.stdout
     assert "operations" in done.stdout
-    assert done.stdout.splitlines()[-1] == "of 8 entries 8 hold"
+    assert done.stdout.splitlines()[-1] == "of 7 entries 7 hold"
     told = json.loads(result.read_text("utf-8"))
     assert {each["verdict"] for each in told["findings"]} == {"holds"}
     for text in (page.read_text("utf-8"), result.read_text("utf-8")):
@@ -42,7 +42,7 @@ def test_a_run_says_what_it_creates_and_costs_and_writes_page_and_json_without_n
 
 
 @pytest.mark.spec("K-1")
-def test_without_consent_nothing_is_created(broker: Broker, sbpair: Run) -> None:
+def test_verify_creates_nothing_without_consent(broker: Broker, sbpair: Run) -> None:
     flags, keys = _flags(broker)
     done = sbpair(*flags, "--only", "sending-1", **keys)
 
@@ -51,7 +51,7 @@ def test_without_consent_nothing_is_created(broker: Broker, sbpair: Run) -> None
 
 
 @pytest.mark.spec("K-1")
-def test_clean_deletes_what_has_the_prefix_and_nothing_else(broker: Broker, sbpair: Run) -> None:
+def test_clean_deletes_only_entities_with_the_prefix(broker: Broker, sbpair: Run) -> None:
     flags, keys = _flags(broker)
     broker.namespace("contoso").create_queue("sbpair-verify-0badcafe-locks-1-q")
     broker.namespace("contoso-dr").create_topic("sbpair-verify-0badcafe-pings-4-t")
@@ -64,7 +64,7 @@ def test_clean_deletes_what_has_the_prefix_and_nothing_else(broker: Broker, sbpa
 
 
 @pytest.mark.spec("K-5")
-def test_what_differs_is_said_with_what_falls_and_ends_with_1(broker: Broker, sbpair: Run) -> None:
+def test_a_difference_is_reported_with_its_consequences_and_exit_code_1(broker: Broker, sbpair: Run) -> None:
     from sbpair.broker import RejectWith
 
     flags, keys = _flags(broker)
@@ -74,12 +74,12 @@ def test_what_differs_is_said_with_what_falls_and_ends_with_1(broker: Broker, sb
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert "DIFFERS  sending-1" in done.stdout
-    assert "falls: G-1, P-2" in done.stdout
+    assert "breaks: G-1, P-2" in done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.spec("K-1", "K-5")
-def test_a_key_without_manage_runs_on_a_named_queue_and_leaves_it_empty(broker: Broker, sbpair: Run) -> None:
+def test_a_key_without_manage_uses_a_named_queue_and_leaves_it_empty(broker: Broker, sbpair: Run) -> None:
     flags, keys = _flags(broker)
     contoso = broker.namespace("contoso")
     keys["SBPAIR_PRIMARY"] = contoso.add_policy("worker", ("Send", "Listen"))
@@ -91,7 +91,7 @@ def test_a_key_without_manage_runs_on_a_named_queue_and_leaves_it_empty(broker: 
 
 
 @pytest.mark.spec("K-5")
-def test_a_namespace_that_is_not_there_ends_with_5(sbpair: Run) -> None:
+def test_an_unreachable_namespace_exits_with_5(sbpair: Run) -> None:
     from tests.pair.cli.conftest import connection_string
 
     done = sbpair("verify", "--yes", SBPAIR_PRIMARY=connection_string(), SBPAIR_SECONDARY=connection_string())
@@ -101,7 +101,7 @@ def test_a_namespace_that_is_not_there_ends_with_5(sbpair: Run) -> None:
 
 
 @pytest.mark.spec("K-6")
-def test_a_run_is_recorded_and_a_file_that_cannot_be_written_is_said_before_it(
+def test_a_run_is_recorded_and_an_unwritable_file_is_reported_before_it(
     broker: Broker, sbpair: Run, tmp_path: Path
 ) -> None:
     flags, keys = _flags(broker)
@@ -111,7 +111,7 @@ def test_a_run_is_recorded_and_a_file_that_cannot_be_written_is_said_before_it(
 
     head, line = (json.loads(each) for each in file.read_text("utf-8").splitlines())
     assert done.returncode == 0, done.stderr
-    assert (head["format"], line["entry"], line["verdict"]) == (1, "sending-1", "holds")
+    assert (head["format"], line["entry"], line["verdict"]) == (2, "sending-1", "holds")
     assert line["frames"]
     assert refused.returncode == 3
     assert "cannot be written" in refused.stderr

@@ -58,7 +58,7 @@ def _identity(credential: BearerCredential) -> Iterator[dict[str, str]]:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
 @pytest.mark.spec("K-1", "K-5", "K-6")
-def test_namespaces_by_name_are_checked_with_a_credential_under_an_authority_of_ones_own(
+def test_namespaces_by_name_are_checked_with_a_credential_and_a_custom_authority(
     sbpair: Run, tmp_path: Path
 ) -> None:
     policy = SharedAccessPolicy.generate("principal")
@@ -101,9 +101,13 @@ def test_namespaces_by_name_are_checked_with_a_credential_under_an_authority_of_
     assert "--ca-file" in untrusted.stderr
     assert left == []
     text = recorded.read_text("utf-8")
-    frames = [each for line in text.splitlines()[1:] for each in json.loads(line)["frames"]]
+    lines = {line["entry"]: line for line in map(json.loads, text.splitlines()[1:])}
+    frames = [each for line in lines.values() for each in line["frames"]]
     passed = b"".join(zlib.decompress(base64.b64decode(packed)) for *_, packed in frames)
     assert b"put-token" in passed
+    assert len(lines["fidelity-8"]["connections"]) == 2, "sbpair's own, and the SDK's"
+    assert b"azsdk-python-servicebus" in passed
+    assert [each["status"] for _, each in lines["sending-1"]["exchanges"]] == [201, 200]
     assert b"eyJhbGci" not in passed + text.encode(), (
         "as every token begins; shorter, chance finds it in what is packed"
     )

@@ -44,7 +44,7 @@ def _killed(moment: float, broker: Broker) -> int:
 @pytest.mark.long
 @pytest.mark.trial
 @pytest.mark.spec("K-1")
-def test_what_twenty_kills_leave_is_cleaned_and_nothing_else_is_touched(broker: Broker, sbpair: Run) -> None:
+def test_clean_removes_the_remains_of_twenty_kills_and_nothing_else(broker: Broker, sbpair: Run) -> None:
     moments = random.Random(20)
     contoso = broker.namespace("contoso")
     contoso.create_topic("events")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
-from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient
+from azure.servicebus.management import NamespaceProperties, QueueProperties, ServiceBusAdministrationClient
 
 from sbpair.broker.entities.paths import validated_path
 from sbpair.broker.entities.queue import Queue
@@ -60,6 +60,11 @@ class OtherAdministration:
         found.auto_delete_on_idle = timedelta(days=7)
         return found
 
+    def get_namespace_properties(self) -> NamespaceProperties:
+        found = self._inner.get_namespace_properties()
+        found.namespace_type = "Relay"
+        return found
+
     def update_queue(self, queue: QueueProperties) -> None:
         """Change nothing."""
 
@@ -71,8 +76,6 @@ def _without_slash(path: str) -> str:
 
 
 def _with_low_limits(tier: Tier, requested: object) -> object:
-    if requested.max_size_in_megabytes > 1024:
-        raise InvalidDescriptionError("max_size_in_megabytes is above 1024.")
     if requested.max_delivery_count > MOST_DELIVERIES:
         raise InvalidDescriptionError(f"max_delivery_count is above {MOST_DELIVERIES}.")
     return _resolved(tier, requested)
@@ -89,25 +92,29 @@ SABOTAGES = {
         {"names-1": "has a slash"}, {"sbpair.broker.entities.namespace.validated_path": _without_slash}
     ),
     "limits of queues are low": Sabotage(
-        {"names-2": "above 1024", "names-3": "above 2000"},
+        {"names-2": "above 2000"},
         {"sbpair.broker.entities.quotas.Tier.resolve": _with_low_limits},
     ),
     "dead letters count as active": Sabotage(
         {"names-11": "2 active"}, {"sbpair.broker.entities.queue.Queue.counts": _all_active}
     ),
+    "settings have no ranges": Sabotage(
+        {"names-3": "they gave [0, 0, "},
+        {"sbpair.broker.entities.descriptions.range_of": lambda *what: None},
+    ),
     "the administration is another": Sabotage(
         {
             "names-4": "is 7 days",
             "names-5": "is 7 days",
-            "names-6": "is 0:00:30",
             "names-8": "gave a success",
-            "names-9": "said to be there",
             "forwarding-2": "switched it off",
             "forwarding-4": "gave a success",
             "errors-1": "refused with {''}",
             "errors-2": "refused with ''",
             "errors-3": "refused with ''",
             "errors-4": "a send was accepted",
+            "names-9": "they gave",
+            "names-6": "Standard, Relay",
         },
         administration=OtherAdministration,
     ),
@@ -116,11 +123,17 @@ SABOTAGES = {
             "names-7": "dead-lettering is False",
             "locks-8": "a message came that should not",
             "expiry-5": "a message came that should not",
-            "expiry-6": "a message came that should not",
-            "duplicates-1": "a message came that should not",
             "duplicates-2": "a message came that should not",
             "duplicates-5": "a message came that should not",
             "duplicates-7": "a message came that should not",
+            "duplicates-1": "they came as",
+            "sessions-15": "a message was expected",
+            "names-12": "max_delivery_count is 10",
+            "names-13": "default_message_time_to_live is",
+            "topics-14": "a message came that should not",
+            "topics-15": "a message was expected",
+            "forwarding-8": "switched it off",
+            "partitions-9": "the answer is accepted",
             "topics-9": "a message came that should not",
             "topics-11": "a message came that should not",
             "topics-12": "a message was expected",

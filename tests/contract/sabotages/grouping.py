@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from heapq import heappush
 
 from sbpair.broker.entities.directory import DEAD_LETTER, Directory, fold
 from sbpair.broker.entities.queue import Queue
-from sbpair.broker.entities.queue_partition import QueuePartition
+from sbpair.broker.entities.queue_partition import DEFERRED, QueuePartition
+from sbpair.broker.entities.rules import Rule
 from sbpair.broker.entities.rules.message_properties import LazyProperties, PropertyChanges
 from sbpair.broker.entities.sessions import MessageSession, MessageSessions, SessionLock
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.entities.topic import TopicPartition
 from sbpair.broker.entities.transaction import Settlement, Transaction
-from sbpair.broker.errors import EntityNotFoundError, NotAllowedError, SessionIdMissingError
+from sbpair.broker.errors import (
+    EntityNotFoundError,
+    NoSuchMessageError,
+    NotAllowedError,
+    SessionIdMissingError,
+)
 from sbpair.broker.frontends.amqp.attach import NodeFactory
 from sbpair.broker.frontends.amqp.node import Node
 from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver
@@ -21,8 +28,8 @@ from sbpair.broker.frontends.amqp.session_receiver import has_session_filter
 from sbpair.pair.amqp.link import SenderLink
 from sbpair.pair.amqp.performatives import Attach
 
-from .keeping import ENTITIES, FRONTENDS, QUEUE
-from .sabotage import Sabotage
+from .keeping import ENTITIES, FRONTENDS, OPERATIONS, QUEUE
+from .sabotage import Around, Sabotage
 
 SESSIONS, ATTACH = f"{ENTITIES}.sessions", f"{FRONTENDS}.amqp.attach"
 RULE, TRANSACTION = f"{ENTITIES}.rules.rule", f"{ENTITIES}.transaction.Transaction"
@@ -31,7 +38,7 @@ _accept_session, _return, _check = (
     QueuePartition.return_message,
     QueuePartition.check_acceptable,
 )
-_receiver, _at = NodeFactory._queue_receiver, Directory.at
+_at = Directory.at
 
 
 # Sessions.
@@ -43,6 +50,22 @@ def _newest_first(session: MessageSession, message: StoredMessage) -> None:
 
 def _in_one(sessions: MessageSessions, message: StoredMessage) -> MessageSession:
     return sessions._get_or_create("a")
+
+
+@Around
+def _of_any_case(
+    find: Callable[..., MessageSession], sessions: MessageSessions, session_id: str
+) -> MessageSession:
+    return find(sessions, session_id.casefold())
+
+
+def _no_such(queue: Queue, numbers: Sequence[int], *what: object, **more: object) -> object:
+    raise NoSuchMessageError(*numbers)
+
+
+@Around
+def _renamed(encode: Callable[[Rule], object], rule: Rule) -> object:
+    return encode(replace(rule, name="other"))
 
 
 def _shared(sessions: MessageSessions, session_id: str | None, now: int) -> SessionLock | None:
@@ -68,19 +91,33 @@ def _without_empty_id(queue: QueuePartition, messages: Sequence[StoredMessage]) 
     _check(queue, messages)
 
 
+@Around
 def _without_session(
-    factory: NodeFactory, link: SenderLink, attach: Attach, queue: Queue, now: object
+    receiver: Callable[..., Node],
+    factory: NodeFactory,
+    link: SenderLink,
+    attach: Attach,
+    queue: Queue,
+    now: object,
 ) -> Node:
     if queue.sessions is not None and not has_session_filter(attach):
         return QueueReceiver(factory._connection, link, queue, deletes=False)
-    return _receiver(factory, link, attach, queue, now)
+    return receiver(factory, link, attach, queue, now)
 
 
-def _as_the_queue(factory: NodeFactory, link: SenderLink, attach: Attach, queue: Queue, now: object) -> Node:
+@Around
+def _as_the_queue(
+    receiver: Callable[..., Node],
+    factory: NodeFactory,
+    link: SenderLink,
+    attach: Attach,
+    queue: Queue,
+    now: object,
+) -> Node:
     parent = queue.parent
     if parent is not None and parent.sessions is not None and not has_session_filter(attach):
         raise NotAllowedError("The dead letters of a session need a session.")
-    return _receiver(factory, link, attach, queue, now)
+    return receiver(factory, link, attach, queue, now)
 
 
 # Topics.
@@ -142,14 +179,14 @@ SABOTAGES = {
         {f"{SESSIONS}.MessageSession.add": _newest_first},
     ),
     "there is one session": Sabotage(
-        {"sessions-3": "timeout", "sessions-11": "listed were ['a']"},
+        {"sessions-3": "timeout", "sessions-11": "listed were [['a'], []]"},
         {f"{SESSIONS}.MessageSessions._session_of": _in_one},
     ),
     "a session has many receivers": Sabotage(
         {"sessions-2": "two receivers hold the session"}, {f"{SESSIONS}.MessageSessions.accept": _shared}
     ),
     "nobody waits for a session": Sabotage(
-        {"sessions-4": "after 0.0 s"},
+        {"sessions-4": "timeout after 0."},
         {f"{FRONTENDS}.amqp.session_receiver.patience": lambda attach: 0},
     ),
     "the end of a session counts a delivery": Sabotage(
@@ -166,7 +203,22 @@ SABOTAGES = {
         {"sessions-9": "the answer is accepted"}, {f"{QUEUE}.check_acceptable": _with_any_id}
     ),
     "receivers need no session": Sabotage(
-        {"sessions-10": "it was attached"}, {f"{ATTACH}.NodeFactory._queue_receiver": _without_session}
+        {"sessions-9": "it was attached"}, {f"{ATTACH}.NodeFactory._queue_receiver": _without_session}
+    ),
+    "session ids are compared without regard to case": Sabotage(
+        {"sessions-14": "the session is 'a'"},
+        {f"{SESSIONS}.MessageSessions._get_or_create": _of_any_case},
+    ),
+    "deferred messages belong to all sessions": Sabotage(
+        {"sessions-10": "it was received under the lock of 'b'"},
+        {f"{QUEUE}.find_deferred": lambda queue, numbers, now, session: queue.all_in(DEFERRED, numbers)},
+    ),
+    "deferred messages are never all there": Sabotage(
+        {"partitions-10": "receiving by number was refused"},
+        {f"{ENTITIES}.queue.Queue.receive_deferred": _no_such},
+    ),
+    "rules have other names over AMQP": Sabotage(
+        {"topics-7": "over AMQP they are ['other']"}, {f"{OPERATIONS}._encode_rule": _renamed}
     ),
     "an empty session id is none": Sabotage(
         {"sessions-12": "not-allowed"}, {f"{QUEUE}.check_acceptable": _without_empty_id}
@@ -181,28 +233,34 @@ SABOTAGES = {
         {"topics-2": "not-allowed"}, {f"{QUEUE}.check_acceptable": _with_a_reader}
     ),
     "filters let everything through": Sabotage(
-        {"topics-3": "it is b'3'", "topics-4": "it is b'1'"},
+        {
+            "topics-3": "they came as [b'3']",
+            "topics-4": "they came as [b'1']",
+            "topics-17": "a message came that should not",
+        },
         {
             f"{RULE}.SqlFilter.matches": lambda *what: True,
             f"{RULE}.CorrelationFilter.matches": lambda *what: True,
         },
     ),
     "actions do nothing": Sabotage(
-        {"topics-5": "the properties are"},
+        {"topics-5": "they are ({'n'"},
         {f"{RULE}.SqlAction.changes": lambda *what: PropertyChanges()},
     ),
     "filters let nothing through": Sabotage(
-        {"topics-6": "a message was expected"}, {f"{RULE}.SqlFilter.matches": lambda *what: False}
+        {"topics-6": "a message was expected", "topics-16": "a message was expected"},
+        {f"{RULE}.SqlFilter.matches": lambda *what: False},
     ),
     "subscriptions have no dead letters": Sabotage(
-        {"topics-7": "not-found"}, {f"{ENTITIES}.directory.Directory.at": _not_below_subscriptions}
+        {"topics-15": "not-found"}, {f"{ENTITIES}.directory.Directory.at": _not_below_subscriptions}
     ),
     "transactions take effect at once": Sabotage(
         {
-            "transactions-1": "2 before",
-            "transactions-2": "1 are there",
+            "transactions-1": "2 were there before",
+            "transactions-2": "2 are there",
             "transactions-4": "a message was expected",
             "transactions-5": "it was committed",
+            "transactions-8": "a message came that should not",
         },
         {
             f"{TRANSACTION}.send": _send_now,
@@ -223,6 +281,6 @@ SABOTAGES = {
         {f"{ENTITIES}.queue.Queue.partition_for": _in_turn},
     ),
     "a peek shows one partition": Sabotage(
-        {"partitions-4": "of 4 were shown"}, {f"{ENTITIES}.queue.Queue.peek": _from_one}
+        {"partitions-4": "of 3 were shown"}, {f"{ENTITIES}.queue.Queue.peek": _from_one}
     ),
 }

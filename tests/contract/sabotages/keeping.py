@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from heapq import heappush
+from itertools import count
+from random import randrange
 
 from sbpair.broker import RejectWith, Withhold
 from sbpair.broker.entities.directory import Directory
@@ -13,14 +15,16 @@ from sbpair.broker.entities.locked_store import LockedStore
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.stored_message import LockToken, MessageState, StoredMessage
-from sbpair.broker.errors import EntityNotFoundError, InvalidArgumentError, LockLostError, NotAllowedError
+from sbpair.broker.errors import EntityNotFoundError, InvalidArgumentError, NotAllowedError
 from sbpair.broker.frontends import delivered_message, received_message
 from sbpair.broker.frontends.amqp.management_call import ManagementCall
 from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver, dead_letter_properties
 from sbpair.pair.amqp.message import Header, Properties
 from sbpair.pair.amqp.sections import Section, join_entries, split
 
-from .sabotage import Sabotage
+from .sabotage import Around, Sabotage
+
+Encode = Callable[[StoredMessage, Queue, bool], bytes]
 
 ENTITIES, FRONTENDS = "sbpair.broker.entities", "sbpair.broker.frontends"
 QUEUE, LOCKED = f"{ENTITIES}.queue_partition.QueuePartition", f"{ENTITIES}.locked_store.LockedStore"
@@ -28,25 +32,31 @@ RECEIVED, DELIVERED = f"{FRONTENDS}.received_message", f"{FRONTENDS}.delivered_m
 RECEIVER = f"{FRONTENDS}.amqp.queue_receiver"
 OPERATIONS = f"{FRONTENDS}.amqp.management_operations"
 
-_accept, _check, _peek = QueuePartition._accept_message, QueuePartition.check_acceptable, QueuePartition.peek
-_add, _at, _kept = NumberedItems.add, Directory.at, received_message._kept_annotations
-_delivered, _peeked = delivered_message._encode_delivered, delivered_message.encode_peeked
-_batched, _header = received_message._split_batch, received_message.decode_header
-_checked, _receive_and_delete = received_message._check_id, QueuePartition.receive_and_delete
-_settle_run, _lock_all, _tokens = QueueReceiver._settle_run, LockedStore._lock_all, ManagementCall.lock_tokens
+_check, _peek, _add, _at = (
+    QueuePartition.check_acceptable,
+    QueuePartition.peek,
+    NumberedItems.add,
+    Directory.at,
+)
+_peeked, _header, _tokens = (
+    delivered_message.encode_peeked,
+    received_message.decode_header,
+    ManagementCall.lock_tokens,
+)
 _number_of, _accepted = DuplicateIndex.number_of, DuplicateIndex.accepted
+_enqueue_all = QueuePartition.enqueue_all
 
 
-def _replacing(*pairs: tuple[bytes, bytes]) -> object:
+def replacing(*pairs: tuple[bytes, bytes]) -> Around:
     """Deliver messages in which bytes were changed."""
 
-    def altered(message: StoredMessage, queue: Queue, is_copy: bool) -> bytes:
-        payload = _delivered(message, queue, is_copy)
+    def altered(encode: Encode, message: StoredMessage, queue: Queue, is_copy: bool) -> bytes:
+        payload = encode(message, queue, is_copy)
         for old, new in pairs:
             payload = payload.replace(old, new)
         return payload
 
-    return altered
+    return Around(altered)
 
 
 # Names and sends.
@@ -72,10 +82,42 @@ def _with_gaps(items: NumberedItems[StoredMessage], item: StoredMessage, reserve
     return _add(items, item, reserved)
 
 
-def _named(properties: Properties) -> Properties:
+@Around
+def _named(check: Callable[[Properties], Properties], properties: Properties) -> Properties:
     if properties.message_id is None:
         raise InvalidArgumentError("A message needs an id.")
-    return _checked(properties)
+    return check(properties)
+
+
+class _Once:
+    """Stores messages of a queue otherwise: once in so many of them, beginning anywhere, ``spoil`` is called."""
+
+    def __init__(self, times: int, spoil: Callable[[QueuePartition, list[StoredMessage], int], None]) -> None:
+        self.times, self._spoil = times, spoil
+        self._count = count(randrange(times))
+
+    def __get__(self, queue: QueuePartition, kind: type) -> Callable[..., list[int]]:
+        return lambda messages, now: self._store(queue, [*messages], now)
+
+    def _store(self, queue: QueuePartition, messages: list[StoredMessage], now: int) -> list[int]:
+        hit = [n for n in range(len(messages)) if next(self._count) % self.times == 0]
+        for n in reversed(hit):
+            self._spoil(queue, messages, n)
+        return _enqueue_all(queue, messages, now) if messages else []
+
+
+def _lose(queue: QueuePartition, messages: list[StoredMessage], n: int) -> None:
+    del messages[n]
+
+
+def _double(queue: QueuePartition, messages: list[StoredMessage], n: int) -> None:
+    messages.insert(n, messages[n].copy())
+
+
+def _change_places(queue: QueuePartition, messages: list[StoredMessage], n: int) -> None:
+    before = messages[n - 1] if n else queue.message(queue.last_number)
+    if before is not None:
+        before.bare, messages[n].bare = messages[n].bare, before.bare
 
 
 def _accept_into_any(queue: QueuePartition, messages: Sequence[StoredMessage]) -> None:
@@ -86,8 +128,9 @@ def _accept_into_any(queue: QueuePartition, messages: Sequence[StoredMessage]) -
 # What a message keeps.
 
 
-def _without_annotations(section: bytes) -> tuple[bytes, int | None, str | None, str | None]:
-    return b"", *_kept(section)[1:]
+@Around
+def _without_annotations(keep: Callable[[bytes], tuple[object, ...]], section: bytes) -> tuple[object, ...]:
+    return b"", *keep(section)[1:]
 
 
 def _without_priority(section: bytes) -> Header:
@@ -124,12 +167,22 @@ def _abandon(
     _fail(queue, token, now)
 
 
-def _first_alone(receiver: QueueReceiver, event: object, now: object, answered: object) -> None:
-    _settle_run(receiver, event._replace(last=event.first), now, answered)
+@Around
+def _first_alone(
+    settle: Callable[..., None], receiver: QueueReceiver, event: object, now: object, answered: object
+) -> None:
+    settle(receiver, event._replace(last=event.first), now, answered)
 
 
-def _lock_and_offer(queue: LockedStore, messages: Sequence[StoredMessage], now: int, session: object) -> None:
-    _lock_all(queue, messages, now, session)
+@Around
+def _lock_and_offer(
+    lock: Callable[..., None],
+    queue: LockedStore,
+    messages: Sequence[StoredMessage],
+    now: int,
+    session: object,
+) -> None:
+    lock(queue, messages, now, session)
     for message in messages:
         message.state = MessageState.ACTIVE
         queue._waiting.put_back(message)
@@ -146,10 +199,6 @@ def _complete_all(receiver: QueueReceiver, now: object) -> None:
     receiver._frontend.leave(receiver, now)
     for token in receiver._held.values():
         receiver.queue.complete(token, now.entity)
-
-
-def _lost(call: ManagementCall, *what: object) -> None:
-    raise LockLostError
 
 
 def _one_token(call: ManagementCall) -> list[LockToken]:
@@ -228,9 +277,10 @@ def _without_pings(queue: QueuePartition, messages: Sequence[StoredMessage]) -> 
     _check(queue, messages)
 
 
-def _detecting(queue: QueuePartition, message: StoredMessage, now: int) -> int:
+@Around
+def _detecting(accept: Callable[..., int], queue: QueuePartition, message: StoredMessage, now: int) -> int:
     queue._duplicates = queue._duplicates or DuplicateIndex()
-    return _accept(queue, message, now)
+    return accept(queue, message, now)
 
 
 def _without_regard_to_case(index: DuplicateIndex, message_id: Hashable, window: int, now: int) -> int | None:
@@ -245,8 +295,9 @@ def _ever(index: DuplicateIndex, message_id: Hashable, window: int, now: int) ->
     return index._numbers.get(message_id)
 
 
-def _reversed(body: bytes) -> Iterator[bytes]:
-    return list(reversed(_batched(body)))
+@Around
+def _reversed(split_batch: Callable[[bytes], list[bytes]], body: bytes) -> list[bytes]:
+    return split_batch(body)[::-1]
 
 
 NOT_TRANSFER = "/$transfer/"
@@ -269,11 +320,21 @@ SABOTAGES = {
     "sends are not answered": Sabotage(
         {"sending-6": "not all were answered"}, effect=Withhold(), operation="send"
     ),
+    "a send in a hundred is lost": Sabotage(
+        {"sending-6": "are missing"}, {f"{QUEUE}.enqueue_all": _Once(100, _lose)}
+    ),
+    "a send in two hundred is stored twice": Sabotage(
+        {"sending-6": "of 202 messages 20"}, {f"{QUEUE}.enqueue_all": _Once(200, _double)}
+    ),
+    "two sends in two hundred change places": Sabotage(
+        {"sending-6": "0 are missing, and the order differs"},
+        {f"{QUEUE}.enqueue_all": _Once(200, _change_places)},
+    ),
     "batches are turned round": Sabotage(
         {"sending-2": "they came as"}, {f"{RECEIVED}._split_batch": _reversed}
     ),
     "the newest comes first": Sabotage(
-        {"sending-3": "they came as"}, {f"{ENTITIES}.indexes.WaitingLine.pop": _newest}
+        {"sending-2": "they came as"}, {f"{ENTITIES}.indexes.WaitingLine.pop": _newest}
     ),
     "numbers have gaps": Sabotage(
         {"sending-4": "the numbers are"}, {f"{ENTITIES}.indexes.NumberedItems.add": _with_gaps}
@@ -282,11 +343,10 @@ SABOTAGES = {
         {"sending-7": "the answer is accepted"},
         {f"{ENTITIES}.queue_partition.check_keys": lambda message: None},
     ),
-    "a message needs an id": Sabotage({"sending-8": "argument-error"}, {f"{RECEIVED}._check_id": _named}),
+    "a message needs an id": Sabotage({"sending-3": "argument-error"}, {f"{RECEIVED}._check_id": _named}),
     "messages are changed": Sabotage(
         {
             "fidelity-1": "symbol:",
-            "fidelity-2": "'ordres'",
             "fidelity-4": "content_encoding",
             "fidelity-5": "became",
             "fidelity-6": "as str",
@@ -294,7 +354,7 @@ SABOTAGES = {
             "fidelity-9": "text",
         },
         {
-            DELIVERED: _replacing(
+            DELIVERED: replacing(
                 (b"\xa3\x03sym", b"\xa1\x03sym"),
                 (b"\xa1\x06orders", b"\xa1\x06ordres"),
                 (b"\xa3\x04gzip", b"\xa3\x04gizp"),
@@ -305,10 +365,10 @@ SABOTAGES = {
         },
     ),
     "sessions are changed": Sabotage(
-        {"fidelity-10": "it came home as ('s-2'"}, {DELIVERED: _replacing((b"\xa1\x03s-1", b"\xa1\x03s-2"))}
+        {"fidelity-2": "it came home as ('s-2'"}, {DELIVERED: replacing((b"\xa1\x03s-1", b"\xa1\x03s-2"))}
     ),
     "messages cannot be read": Sabotage(
-        {"fidelity-6": "cannot be read"}, {DELIVERED: _replacing((b"\x53\x09", b"\x52\x09"))}
+        {"fidelity-6": "cannot be read"}, {DELIVERED: replacing((b"\x53\x09", b"\x52\x09"))}
     ),
     "annotations are dropped": Sabotage(
         {"fidelity-3": "x-opt-sbpair-path is None"}, {f"{RECEIVED}._kept_annotations": _without_annotations}
@@ -320,7 +380,6 @@ SABOTAGES = {
     "what is completed stays": Sabotage(
         {
             "settling-1": "1 messages are left",
-            "locks-10": "still there",
             "transactions-3": "1 are left",
         },
         {f"{LOCKED}.complete": _keep, f"{LOCKED}.complete_all": lambda *what: False},
@@ -328,19 +387,20 @@ SABOTAGES = {
     "deliveries are not counted": Sabotage(
         {
             "settling-2": "the delivery count is 0",
-            "settling-5": "the delivery count is 0",
+            "settling-5": "the delivery counts are [0, 0, 0]",
             "locks-2": "the delivery count is 0",
         },
         {f"{LOCKED}._count_delivery": lambda *what: False},
     ),
     "a release counts as a delivery": Sabotage(
-        {"settling-3": "the delivery count is 1"}, {f"{LOCKED}.release": _fail}
+        {"settling-3": "the delivery count is 2"}, {f"{LOCKED}.release": _fail}
     ),
     "to defer is to abandon": Sabotage(
         {"settling-4": "a message came that should not"}, {f"{LOCKED}.defer": _abandon}
     ),
     "reasons are dropped": Sabotage(
-        {"settling-6": "(None, None)"}, {f"{RECEIVER}.dead_letter_properties": lambda info: {}}
+        {"settling-6": "(None, None)", "locks-6": "the dead letter are [None, None]"},
+        {f"{RECEIVER}.dead_letter_properties": lambda info: {}, f"{OPERATIONS}._reasons": lambda body: {}},
     ),
     "a range settles its first": Sabotage(
         {"settling-7": "not all were confirmed"}, {f"{RECEIVER}.QueueReceiver._settle_run": _first_alone}
@@ -349,13 +409,13 @@ SABOTAGES = {
         {"settling-8": "it came unsettled"}, {f"{QUEUE}.receive_and_delete": QueuePartition.receive}
     ),
     "tags are short": Sabotage(
-        {"settling-9": "8 bytes"}, {f"{RECEIVER}.QueueReceiver._transfer_all": _short_tags}
+        {"settling-1": "8 bytes"}, {f"{RECEIVER}.QueueReceiver._transfer_all": _short_tags}
     ),
     "an abandon changes nothing": Sabotage(
-        {"settling-10": "{'kept': 1}"}, {f"{LOCKED}._amend": lambda *what: True}
+        {"settling-2": "{'kept': 1}"}, {f"{LOCKED}._amend": lambda *what: True}
     ),
     "the end of a link completes": Sabotage(
-        {"settling-11": "a message was expected"}, {f"{RECEIVER}.QueueReceiver.detached": _complete_all}
+        {"settling-9": "a message was expected"}, {f"{RECEIVER}.QueueReceiver.detached": _complete_all}
     ),
     "a lock locks nothing": Sabotage(
         {"locks-1": "a message came that should not"}, {f"{LOCKED}._lock_all": _lock_and_offer}
@@ -384,14 +444,14 @@ SABOTAGES = {
     "a peek begins at the start": Sabotage({"peeking-4": "it shows"}, {f"{QUEUE}.peek": _from_the_start}),
     "a peek shows all sessions": Sabotage({"peeking-5": "it shows 2 messages"}, {f"{QUEUE}.peek": _of_all}),
     "a peek needs a receiver": Sabotage(
-        {"peeking-6": "it shows 0 messages"},
+        {"peeking-1": "does not show"},
         {f"{QUEUE}.peek": _peeking(lambda queue, each: queue._listeners > 0)},
     ),
     "a peek hides dead letters": Sabotage(
-        {"peeking-7": "it shows 0 messages"},
+        {"expiry-6": "0 in the dead-letter queue"},
         {f"{QUEUE}.peek": _peeking(lambda queue, each: queue.parent is None)},
     ),
-    "a peek shows bodies": Sabotage({"peeking-8": "the body is"}, {f"{OPERATIONS}.encode_peeked": _whole}),
+    "a peek shows bodies": Sabotage({"peeking-6": "the body is"}, {f"{OPERATIONS}.encode_peeked": _whole}),
     "a peek shows no time to live": Sabotage(
         {"expiry-8": "it shows None"}, {f"{OPERATIONS}.encode_peeked": _spanless}
     ),
@@ -414,18 +474,18 @@ SABOTAGES = {
         },
     ),
     "dead-letter queues count deliveries": Sabotage(
-        {"deadletters-2": "the delivery counts are [0, 1, 2, 3]"},
+        {"deadletters-2": "the delivery counts are [0, 1, 2]"},
         {f"{LOCKED}._count_delivery": _count_always},
     ),
     "reasons are cut": Sabotage(
         {"deadletters-3": "it has 1024 characters"}, {f"{RECEIVER}.dead_letter_properties": _short}
     ),
     "a reason takes the place of the properties": Sabotage(
-        {"deadletters-5": "they are {'DeadLetterReason'"},
+        {"settling-6": "the one that was there are (7, None)"},
         {f"{FRONTENDS}.delivered_message._amend": _reason_alone},
     ),
     "there are no transfer dead-letter queues": Sabotage(
-        {"deadletters-7": "could not be found"}, {f"{ENTITIES}.directory.Directory.at": _without_transfer}
+        {"deadletters-5": "could not be found"}, {f"{ENTITIES}.directory.Directory.at": _without_transfer}
     ),
     "duplicates are always detected": Sabotage(
         {"duplicates-4": "a message was expected"}, {f"{QUEUE}._accept_message": _detecting}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from unittest.mock import patch
 
 from azure.servicebus.management import ServiceBusAdministrationClient
@@ -17,6 +18,19 @@ from tests.contract.conftest import NAMES, over
 
 DEFAULTS = {kind: kind() for kind in (Queue, Topic, Subscription)}
 Administration = Callable[[ServiceBusAdministrationClient], ServiceBusAdministrationClient]
+
+
+class Around:
+    """A patch that is handed what it replaces, before its other arguments."""
+
+    def __init__(self, act: Callable[..., object]) -> None:
+        self._act = act
+
+    def __call__(self, original: Callable[..., object]) -> Callable[..., object]:
+        def patched(*given: object, **named: object) -> object:
+            return self._act(original, *given, **named)
+
+        return patched
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +65,8 @@ class Sabotage:
         """A broker at which it is at work; certificates are in ``directory``."""
         with ExitStack() as stack:
             for name, other in self.patches.items():
-                stack.enter_context(patch(name, other))
+                made = other(resolve_name(name)) if isinstance(other, Around) else other
+                stack.enter_context(patch(name, made))
             broker = stack.enter_context(
                 Broker(
                     dict.fromkeys(NAMES.values(), 0),
@@ -71,7 +86,7 @@ class Sabotage:
         if self.administration is None:
             return target
         make, other = target.administration, self.administration
-        return replace(target, administration=lambda: other(make()))
+        return replace(target, administration=lambda exchanged=None: other(make(exchanged)))
 
     def entry(self, each: Entry) -> Entry:
         """The entry, with entities that lack what is ignored."""

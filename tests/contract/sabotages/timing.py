@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sbpair.broker.entities.audit_recorder import Removal
 from sbpair.broker.entities.locked_store import LockedStore
@@ -13,15 +13,11 @@ from sbpair.broker.entities.sessions import MessageSessions, SessionLock
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.errors import InvalidArgumentError, LockLostError
 
-from .keeping import DELIVERED, ENTITIES, LOCKED, QUEUE, RECEIVED, _replacing
-from .sabotage import Sabotage
+from .keeping import DELIVERED, ENTITIES, LOCKED, QUEUE, RECEIVED, replacing
+from .sabotage import Around, Sabotage
 
 WIRE, LIMITS = "sbpair.contract.subjects.wire", "sbpair.broker.frontends.amqp.connection_limits"
-_accept, _check, _complete = (
-    QueuePartition._accept_message,
-    QueuePartition.check_acceptable,
-    LockedStore.complete,
-)
+_check, _complete = QueuePartition.check_acceptable, LockedStore.complete
 _pop_run = MessageStore.pop_run
 
 
@@ -57,9 +53,10 @@ def _expiring_dead_letters(
     return [each for each in found if each not in gone]
 
 
-def _at_once(queue: QueuePartition, message: StoredMessage, now: int) -> int:
+@Around
+def _at_once(accept: Callable[..., int], queue: QueuePartition, message: StoredMessage, now: int) -> int:
     message.scheduled_for = None
-    return _accept(queue, message, now)
+    return accept(queue, message, now)
 
 
 def _never_late(queue: QueuePartition, messages: Sequence[StoredMessage]) -> None:
@@ -71,10 +68,11 @@ def _never_late(queue: QueuePartition, messages: Sequence[StoredMessage]) -> Non
 SABOTAGES = {
     "time stands still": Sabotage(
         {
-            "locks-3": "the answer is accepted",
-            "locks-6": "it was renewed until",
+            "locks-3": "it was renewed until",
             "expiry-1": "a message came that should not",
             "expiry-4": "a message came that should not",
+            "expiry-6": "it was received after its time to live",
+            "forwarding-7": "a message came that should not",
         },
         stands=True,
     ),
@@ -84,14 +82,14 @@ SABOTAGES = {
             "forwarding-5": "x-opt-enqueue-sequence-number is None",
         },
         {
-            DELIVERED: _replacing(
+            DELIVERED: replacing(
                 (b"x-opt-locked-until", b"x-opt-locked-while"),
                 (b"x-opt-enqueue-sequence-number", b"x-opt-enqueue-sequence-ordinal"[:29]),
             )
         },
     ),
     "a renewal changes nothing": Sabotage(
-        {"locks-5": "the renewal was refused", "sessions-7": "session-lock-lost"},
+        {"locks-5": "the renewal after 3.5 s ends 0.0 s later", "sessions-7": "after the enqueued time"},
         {
             f"{LOCKED}.renew": _as_it_was,
             f"{ENTITIES}.sessions.MessageSessions.renew": _session_as_it_was,
@@ -122,8 +120,8 @@ SABOTAGES = {
             "schedule-1": "a message came that should not",
             "schedule-3": "x-opt-message-state is Int(0)",
             "schedule-4": "cancelling was refused",
-            "schedule-6": "it is still",
-            "schedule-7": "x-opt-message-state is None",
+            "schedule-5": "it is still",
+            "topics-13": "the topic counts 0",
         },
         {f"{QUEUE}._accept_message": _at_once},
     ),
@@ -146,7 +144,7 @@ SABOTAGES = {
         {"errors-11": "more than 2 MB were accepted"}, {"sbpair.contract.subjects.errors.FULL": 2}
     ),
     "what cannot be cancelled is an argument": Sabotage(
-        {"schedule-5": "the condition is"},
+        {"schedule-4": "the condition is"},
         {"sbpair.broker.errors.NoSuchMessageError.condition": "com.microsoft:argument-error"},
     ),
 }

@@ -173,6 +173,15 @@ def a_copy_comes_from_nowhere(day: Day) -> None:
 
 
 @incident(Owed.RED, ALL, CLOUD)
+def a_queue_is_recreated_and_another_copy_has_the_same_number(day: Day) -> None:
+    for each in day.some():
+        for event in ("messages_stored", "messages_removed"):
+            day.world.again("primary", event, each)
+        (enqueued,) = day.world.first("receiver", "messages_received", each)["enqueued"][:1]
+        day.world.again("receiver", "messages_received", each, enqueued=[enqueued + 5])
+
+
+@incident(Owed.RED, ALL, CLOUD)
 def the_syphon_forwards_twice_and_lost_no_lock(day: Day) -> None:
     for number, each in enumerate(day.some(PARKED)):
         day.world.again("syphon", "messages_forwarded", each)
@@ -196,6 +205,21 @@ def the_syphon_forwards_again_what_it_could_not_remove(day: Day) -> None:
     for number, each in enumerate(again):
         day.world.again("syphon", "messages_forwarded", each)
         day.arrives_again(each, NEW + number)
+
+
+@incident(Owed.GREEN, ALL, CLOUD)
+def a_link_of_the_syphon_ends_before_the_answer(day: Day) -> None:
+    for number, each in enumerate(day.some(PARKED[4:])):
+        day.world.again("syphon", "messages_forwarded", each, event="messages_in_doubt")
+        day.arrives_again(each, NEW + number)
+
+
+@incident(Owed.RED, ALL, CLOUD)
+def a_link_ends_before_one_answer_and_two_copies_come(day: Day) -> None:
+    doubted = day.one(PARKED[4:])
+    day.world.again("syphon", "messages_forwarded", doubted, event="messages_in_doubt")
+    for number in range(2):
+        day.arrives_again(doubted, NEW + number)
 
 
 @incident(Owed.RED, ALL, CLOUD)
@@ -254,7 +278,25 @@ def messages_arrive_in_another_entity(day: Day) -> None:
 def messages_arrive_in_another_session(day: Day) -> None:
     for each in day.some(IN_SESSION):
         (row,) = [row for row in day.world.of("receiver", "messages_received") if each in row["message_ids"]]
-        row["session_ids"] = ["another"]
+        row["session_ids"] = day.luck.choice((["another"], [""]))
+
+
+@incident(Owed.RED, ALL, CLOUD)
+def messages_arrive_with_another_body(day: Day) -> None:
+    changed = set(day.some((*DIRECT, *PARKED, *PUBLISHED)))
+    for row in day.world.of("receiver", "messages_received"):
+        row["checksums"] = [
+            each ^ 1 if message in changed else each
+            for message, each in zip(row["message_ids"], row["checksums"], strict=True)
+        ]
+
+
+@incident(Owed.GREEN, ALL, CLOUD)
+def a_writer_records_no_checksums_or_not_one_for_each_body(day: Day) -> None:
+    for row in (*day.world.rows["sender"], *day.world.rows["receiver"]):
+        if day.luck.random() < 0.5 and "checksums" in row:
+            none = [-1 for _ in row["checksums"]]
+            row["checksums"] = day.luck.choice(([], none, [7, *row["checksums"]]))
 
 
 @incident(Owed.RED, ALL)

@@ -21,7 +21,12 @@ from sbpair.pair.pairing.events import (
     SpooledMessageRefused,
     SpoolReplayed,
 )
-from sbpair.pair.syphon.events import BacklogsDrained, BacklogStranded, MessageSetAside, MessagesForwarded
+from sbpair.pair.syphon.events import (
+    BacklogsDrained,
+    BacklogStranded,
+    MessageSetAside,
+    MessagesForwarded,
+)
 
 NOON = 1_795_262_400.0  # 2026-11-21T12:00:00Z
 EXPIRED = "TTLExpiredException"
@@ -39,7 +44,7 @@ class Story:
     primary: str = "contoso"
     now: float = 0.0
     secondary: str = ""
-    _journals: list[Journal] = field(default_factory=list)
+    journals: list[Journal] = field(default_factory=list)
 
     @property
     def pair(self) -> PairLabels:
@@ -52,7 +57,7 @@ class Story:
             pair=pair or self.pair,
             clock=lambda: Instant(NOON + self.now, 1000.0 + self.now),
         )
-        self._journals.append(journal)
+        self.journals.append(journal)
         return journal
 
     def sender(self) -> Sender:
@@ -73,7 +78,7 @@ class Story:
 
     def end(self, but: tuple[Journal, ...] = ()) -> None:
         """Close all journals except these, which remain as a killed writer leaves them."""
-        for journal in self._journals:
+        for journal in self.journals:
             if journal in but:
                 journal.abandon()
             else:
@@ -81,7 +86,7 @@ class Story:
 
     def file_of(self, role: WriterRole) -> Path:
         """Of the one writer of this role, closed or open."""
-        (writer,) = [journal.writer for journal in self._journals if journal.role is role]
+        (writer,) = [journal.writer for journal in self.journals if journal.role is role]
         (file,) = self.directory.glob(f"*{writer}*")
         return file
 
@@ -92,7 +97,7 @@ class Sender:
     journal: Journal
 
     @property
-    def _at(self) -> float:
+    def at(self) -> float:
         return 1000.0 + self.story.now
 
     def told_parked(self, *ids: str, path: str = "orders", ambiguous: bool = False) -> None:
@@ -104,19 +109,19 @@ class Sender:
     def parked(
         self, *ids: str, number: int = 0, path: str = "orders", ambiguous: bool = False, session: str = ""
     ) -> None:
-        self.journal.write(MessageParked(self._at, path, number, len(ids), ids, ambiguous, session))
+        self.journal.write(MessageParked(self.at, path, number, len(ids), ids, ambiguous, session))
 
     def raised(self, *ids: str, path: str = "orders", ambiguous: bool = False) -> None:
-        self.journal.write(SendRaised(self._at, path, "OperationTimeoutError", ids, ambiguous))
+        self.journal.write(SendRaised(self.at, path, "OperationTimeoutError", ids, ambiguous))
 
     def spooled(self, *ids: str, path: str = "orders", session: str = "") -> None:
-        self.journal.write(MessageSpooled(self._at, path, len(ids), ids, session_id=session))
+        self.journal.write(MessageSpooled(self.at, path, len(ids), ids, session_id=session))
 
     def replayed(self, *ids: str, path: str = "orders") -> None:
-        self.journal.write(SpoolReplayed(self._at, path, None, len(ids), 0, ids))
+        self.journal.write(SpoolReplayed(self.at, path, None, len(ids), 0, ids))
 
     def refused(self, message_id: str, path: str = "orders") -> None:
-        self.journal.write(SpooledMessageRefused(self._at, path, message_id, "MessageSizeExceededError"))
+        self.journal.write(SpooledMessageRefused(self.at, path, message_id, "MessageSizeExceededError"))
 
 
 @dataclass
@@ -125,23 +130,23 @@ class Syphon:
     journal: Journal
 
     @property
-    def _at(self) -> float:
+    def at(self) -> float:
         return NOON + self.story.now
 
     def forwarded(self, *ids: str, number: int = 0, path: str = "orders") -> None:
-        self.journal.write(MessagesForwarded(self._at, backlog(number), path, ids))
+        self.journal.write(MessagesForwarded(self.at, backlog(number), path, ids))
 
     def landed(self, *ids: str, number: int = 0, path: str = "orders") -> None:
-        self.journal.write(MessagesForwarded(self._at, backlog(number), path, ids, "secondary"))
+        self.journal.write(MessagesForwarded(self.at, backlog(number), path, ids, "secondary"))
 
     def set_aside(self, message_id: str, reason: str = "MissingPath", path: str | None = "orders") -> None:
-        self.journal.write(MessageSetAside(self._at, backlog(0), path, reason, "why", message_id))
+        self.journal.write(MessageSetAside(self.at, backlog(0), path, reason, "why", message_id))
 
     def stranded(self, number: int) -> None:
-        self.journal.write(BacklogStranded(self._at, backlog(number), True))
+        self.journal.write(BacklogStranded(self.at, backlog(number), True))
 
     def drained(self) -> None:
-        self.journal.write(BacklogsDrained(self._at))
+        self.journal.write(BacklogsDrained(self.at))
 
 
 @dataclass

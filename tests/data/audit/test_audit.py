@@ -317,15 +317,15 @@ def found(tmp_path_factory) -> Found:
 
 @pytest.mark.spec("G-1", "G-2", "G-3")
 @pytest.mark.parametrize("name", CASES)
-def test_each_message_gets_the_verdict_its_journals_prove(found: Found, name: str) -> None:
+def test_each_message_gets_the_verdict_proved_by_its_journals(found: Found, name: str) -> None:
     assert found.verdicts("every-case")[name] == CASES[name][0].value
 
 
-def test_what_was_parked_after_the_drain_waits(found: Found) -> None:
+def test_a_message_parked_after_the_drain_is_waiting(found: Found) -> None:
     assert found.verdicts("every-case")["after-the-drain"] == Verdict.WAITING.value
 
 
-def test_the_messages_to_send_again_are_the_lost_ones(found: Found) -> None:
+def test_the_messages_to_resend_are_the_lost_ones(found: Found) -> None:
     lost = {name for name, (verdict, _) in CASES.items() if verdict is Verdict.LOST}
     assert {row.message_id for row in found.missing if row.primary == "every-case"} == lost
 
@@ -337,7 +337,7 @@ KILLED = {
 
 
 @pytest.mark.parametrize("role", KILLED)
-def test_a_journal_without_its_end_proves_nothing_by_its_silence(found: Found, role: WriterRole) -> None:
+def test_silence_of_a_journal_without_a_closing_record_proves_nothing(found: Found, role: WriterRole) -> None:
     expected = {name: verdict.value for name, verdict in KILLED[role].items()}
 
     assert found.verdicts(f"{role.value}-killed") == expected
@@ -345,14 +345,14 @@ def test_a_journal_without_its_end_proves_nothing_by_its_silence(found: Found, r
 
 @pytest.mark.spec("F-90")
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_journal_makes_its_silence_worthless(found: Found, damage: str) -> None:
+def test_silence_of_a_damaged_journal_proves_nothing(found: Found, damage: str) -> None:
     said = found.verdicts(damage)
 
     assert (said["delivered"], said["waiting"]) == (Verdict.DELIVERED.value, Verdict.UNPROVEN.value)
 
 
 @pytest.mark.spec("F-90")
-def test_each_journal_that_is_not_whole_is_named_with_its_reason(found: Found) -> None:
+def test_each_incomplete_journal_is_named_with_the_reason(found: Found) -> None:
     no_end = "it has no closing record: killed, or still writing"
     reasons = sorted((row.role, row.reason) for row in found.writers if not row.is_whole)
 
@@ -381,14 +381,14 @@ SEVERAL = (
 
 @pytest.mark.spec("G-1", "G-2")
 @pytest.mark.parametrize(("primary", "message", "verdict"), SEVERAL)
-def test_what_one_journal_does_not_know_is_not_concluded_from_it(
+def test_a_missing_record_in_one_journal_is_no_conclusion(
     found: Found, primary: str, message: str, verdict: Verdict
 ) -> None:
     assert found.verdicts(primary)[message] == verdict.value
 
 
 @pytest.mark.spec("G-4")
-def test_copies_are_held_against_the_ambiguities_that_explain_them(found: Found) -> None:
+def test_copies_are_matched_with_the_ambiguities_that_explain_them(found: Found) -> None:
     assert {(row.message_id, row.copies, row.is_explained) for row in found.duplicates} == {
         ("ambiguous", 2, True),
         ("lock-lost", 2, True),
@@ -397,20 +397,20 @@ def test_copies_are_held_against_the_ambiguities_that_explain_them(found: Found)
 
 
 @pytest.mark.spec("G-8")
-def test_order_within_a_session_is_judged_by_the_brokers_numbers(found: Found) -> None:
+def test_session_order_is_judged_by_broker_sequence_numbers(found: Found) -> None:
     rows = {row.session_id: (row.messages, row.inversions, row.is_kept) for row in found.order}
 
     assert rows == {"a": (3, 1, False), "b": (2, 0, True)}
 
 
-def test_how_long_messages_waited_is_told_by_backlog(found: Found) -> None:
+def test_waiting_times_are_reported_by_backlog(found: Found) -> None:
     rows = {row.backlog: row for row in found.waits if row.primary == "waiting"}
 
     assert (rows[0].messages, rows[0].p50, rows[0].longest) == (50, 48.0, 98.0)
     assert (rows[1].messages, rows[1].p99, rows[1].longest) == (50, 99.0, 99.0)
 
 
-def test_the_same_id_at_two_entities_is_two_messages(found: Found) -> None:
+def test_one_id_at_two_entities_is_two_messages(found: Found) -> None:
     rows = {(row.path, row.verdict) for row in found.messages if row.primary == "same-ids"}
 
     assert rows == {("orders", "delivered"), ("invoices", "accepted")}
@@ -433,11 +433,11 @@ def test_a_negative_skew_is_refused(tmp_path: Path) -> None:
         audited(tmp_path, tmp_path / "out", skew=-1)
 
 
-def test_neither_the_order_of_files_nor_a_months_gap_nor_a_torn_line_changes_a_verdict(found: Found) -> None:
+def test_file_order_long_gaps_and_torn_lines_do_not_change_a_verdict(found: Found) -> None:
     assert Counter(found.verdicts("month").values()) == {"delivered": 2, "lost": 1}
 
 
-def test_no_events_at_all_are_no_messages(tmp_path: Path) -> None:
+def test_journals_without_events_contain_no_messages(tmp_path: Path) -> None:
     (tmp_path / "sender-a-000001.jsonl").write_bytes(b"")
 
     result = audited(tmp_path, tmp_path / "out")
@@ -449,7 +449,7 @@ def test_no_events_at_all_are_no_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("P-43")
-def test_the_report_and_the_tables_are_written_and_name_what_is_lost(tmp_path: Path) -> None:
+def test_the_report_and_the_tables_name_the_lost_messages(tmp_path: Path) -> None:
     journals, out = tmp_path / "journals", tmp_path / "out"
     cast = Cast.of(journals)
     cast.sender.sent("a", "b")
@@ -476,7 +476,7 @@ def test_the_report_and_the_tables_are_written_and_name_what_is_lost(tmp_path: P
 
 
 @pytest.mark.spec("R-74")
-def test_a_lost_message_in_a_folder_that_was_compressed_is_found_and_what_is_not_read_is_told(
+def test_a_lost_message_in_a_compressed_folder_is_found_and_unread_files_are_reported(
     tmp_path: Path,
 ) -> None:
     journals, out = tmp_path / "journals", tmp_path / "out"

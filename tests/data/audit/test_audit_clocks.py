@@ -20,10 +20,10 @@ from tests.data.audit.story import Cast
 
 @pytest.mark.spec("R-75")
 @pytest.mark.parametrize("ahead", [-10.0, 10.0])
-def test_a_syphons_clock_that_is_wrong_and_known_to_be_loses_no_message(tmp_path: Path, ahead: float) -> None:
+def test_a_known_syphon_clock_error_loses_no_message(tmp_path: Path, ahead: float) -> None:
     """Its journal says that the secondary's clock is ``ahead`` of its own: it writes so much too early."""
     cast = Cast.of(tmp_path / "journals")
-    cast.syphon.journal.write(ClockDiffers(cast.syphon._at, ahead))
+    cast.syphon.journal.write(ClockDiffers(cast.syphon.at, ahead))
     cast.story.now = 100.0
     cast.sender.parked("waits", "is home")
     cast.story.now = 97.0 - ahead  # at 97 by the right clock
@@ -44,7 +44,7 @@ def test_a_syphons_clock_that_is_wrong_and_known_to_be_loses_no_message(tmp_path
 
 
 @pytest.mark.spec("R-75")
-def test_clocks_that_differ_by_more_than_was_allowed_for_make_the_answer_unproven(tmp_path: Path) -> None:
+def test_clocks_that_differ_by_more_than_allowed_make_the_verdict_unproven(tmp_path: Path) -> None:
     cast = Cast.of(tmp_path / "journals")
     cast.story.now = 20.0
     cast.sender.parked("m")
@@ -74,7 +74,7 @@ def test_a_ping_that_failed_is_not_billed(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-79")
-def test_the_time_between_two_bursts_is_empty_in_the_flow(tmp_path: Path) -> None:
+def test_the_time_between_two_bursts_is_empty_in_the_flow_chart(tmp_path: Path) -> None:
     cast = Cast.of(tmp_path / "journals")
     cast.sender.parked("early", "late")
     cast.syphon.forwarded("early")
@@ -92,7 +92,7 @@ def test_the_time_between_two_bursts_is_empty_in_the_flow(tmp_path: Path) -> Non
 
 @pytest.mark.spec("R-79")
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
-def test_the_hour_that_a_summer_ends_with_is_no_hour_longer(
+def test_the_repeated_hour_at_the_end_of_summer_time_is_not_counted_twice(
     tmp_path: Path, zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """02:30 local time comes twice in that night; times are in UTC throughout."""
@@ -119,7 +119,7 @@ def test_the_hour_that_a_summer_ends_with_is_no_hour_longer(
 
 
 @pytest.mark.spec("R-75")
-def test_each_message_that_is_unproven_has_the_reason(tmp_path: Path) -> None:
+def test_each_unproven_message_has_its_reason(tmp_path: Path) -> None:
     cast = Cast.of(tmp_path / "journals")
     cast.sender.parked("parked")
     cast.sender.spooled("spooled")
@@ -141,7 +141,7 @@ def test_each_message_that_is_unproven_has_the_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("G-2")
-def test_a_message_dead_lettered_without_a_path_is_that_of_each_entity_that_parked_its_id(
+def test_a_dead_letter_without_a_path_belongs_to_each_entity_that_parked_its_id(
     tmp_path: Path,
 ) -> None:
     cast = Cast.of(tmp_path / "journals")
@@ -161,7 +161,7 @@ def test_a_message_dead_lettered_without_a_path_is_that_of_each_entity_that_park
 
 @pytest.mark.spec("R-75")
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_syphon_that_forwards_after_the_message_was_received_has_a_clock_that_is_ahead(
+def test_a_forward_recorded_after_the_receive_shows_a_fast_syphon_clock(
     tmp_path: Path, is_killed: bool
 ) -> None:
     """Unless its journal is incomplete: then it may have forwarded the message before, unrecorded."""

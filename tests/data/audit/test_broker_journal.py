@@ -185,7 +185,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, Audited
 
 @pytest.mark.spec("G-1", "G-2")
 @pytest.mark.parametrize("name", CASES)
-def test_the_brokers_word_and_its_silence(found, name: str) -> None:
+def test_broker_records_and_missing_records_decide_verdicts(found, name: str) -> None:
     _, rows, _ = found
     whole, broken, _ = CASES[name]
     assert rows["whole", name].verdict == whole.value
@@ -194,7 +194,7 @@ def test_the_brokers_word_and_its_silence(found, name: str) -> None:
 
 
 @pytest.mark.spec("G-2")
-def test_two_engines_agree_on_what_brokers_prove(found) -> None:
+def test_two_engines_agree_on_the_proofs_from_broker_journals(found) -> None:
     directory, rows, _ = found
     ours = Counter((primary, row.verdict) for (primary, _), row in rows.items())
 
@@ -202,14 +202,14 @@ def test_two_engines_agree_on_what_brokers_prove(found) -> None:
 
 
 @pytest.mark.spec("G-4")
-def test_copies_that_only_the_broker_saw_are_told(found) -> None:
+def test_copies_seen_only_by_the_broker_are_reported(found) -> None:
     *_, result = found
     twice = {(row.message_id, row.copies) for row in result.rows("duplicates")}
     assert twice == {("one-of-two-completed-one-there", 2)}
 
 
 @pytest.mark.spec("G-2")
-def test_a_broker_that_ran_twice_proves_by_its_lines_alone(tmp_path: Path) -> None:
+def test_a_restarted_broker_proves_only_by_its_records(tmp_path: Path) -> None:
     story = Story(tmp_path / "journals")
     cast = Cast.of(story)
     story.pause()

@@ -76,7 +76,7 @@ def _name(tells: Callable[[Play], None]) -> str:
 @pytest.mark.parametrize(
     "tells", [_probed, _seen_by_the_syphon_alone, _received_twice, _came_home_and_was_cancelled], ids=_name
 )
-def test_what_a_drill_leaves_in_journals_is_green_and_counted(
+def test_a_drill_leaves_a_green_audit_that_counts_its_canaries(
     tmp_path: Path, tells: Callable[[Play], None]
 ) -> None:
     result = heard(tmp_path, tells)
@@ -96,7 +96,7 @@ def test_what_a_drill_leaves_in_journals_is_green_and_counted(
         (_not_the_id_of_a_canary, Verdict.UNEXPECTED),
     ],
 )
-def test_the_id_of_a_canary_hides_nothing(
+def test_a_canary_id_does_not_hide_a_lost_message(
     tmp_path: Path, tells: Callable[[Play], None], verdict: Verdict
 ) -> None:
     summary = heard(tmp_path, tells).summary
@@ -105,7 +105,7 @@ def test_the_id_of_a_canary_hides_nothing(
 
 
 @pytest.mark.spec("G-4", "R-141")
-def test_copies_of_a_senders_own_message_need_an_explanation_whatever_its_id(tmp_path: Path) -> None:
+def test_copies_of_a_senders_message_need_an_explanation_whatever_its_id(tmp_path: Path) -> None:
     summary = heard(tmp_path, _too_many_copies_of_a_senders_own).summary
 
     assert (summary.unexplained, summary.canaries) == (1, {})

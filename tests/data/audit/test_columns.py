@@ -10,7 +10,7 @@ def spark_type(kind: str) -> str:
     return SPARK_TYPES[kind.removesuffix(" | None")]
 
 
-def test_every_field_of_every_event_has_its_column_and_no_column_is_without_a_field() -> None:
+def test_every_field_of_every_event_has_a_column_and_every_column_a_field() -> None:
     schema = journal_schema()
     schema.pop("")
     fields = {name: spark_type(kind) for own in schema.values() for name, kind in own.items()}

@@ -51,7 +51,7 @@ def tables(state: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.spec("R-146")
-def test_on_every_day_the_tables_are_those_of_one_audit_of_everything(tmp_path: Path) -> None:
+def test_daily_audits_have_the_tables_of_one_audit_of_everything(tmp_path: Path) -> None:
     journals, state = tmp_path / "journals", tmp_path / "state"
     for day in month(journals, days=10, messages=40):
         daily = audit_daily(journals, state)
@@ -116,7 +116,7 @@ def changes_of(monkeypatch: pytest.MonkeyPatch, journals: Path, state: Path) -> 
 
 
 @pytest.mark.spec("R-146")
-def test_a_run_that_is_killed_at_any_of_twenty_moments_repeats_to_the_same_tables(
+def test_a_run_killed_at_any_of_twenty_moments_reruns_to_the_same_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journals, state = tmp_path / "journals", tmp_path / "state"
@@ -140,7 +140,7 @@ def test_a_run_that_is_killed_at_any_of_twenty_moments_repeats_to_the_same_table
 
 
 @pytest.mark.spec("R-146")
-def test_a_reader_that_follows_the_link_first_reads_one_run_whatever_goes_on(tmp_path: Path) -> None:
+def test_a_reader_that_resolves_the_link_first_reads_one_consistent_run(tmp_path: Path) -> None:
     journals, state = tmp_path / "journals", tmp_path / "state"
     days = month(journals, days=3, messages=10)
     next(days)
@@ -175,7 +175,7 @@ def test_a_file_system_without_hard_links_has_the_same_tables(
     assert tables(tmp_path / "copied") == tables(tmp_path / "state")
 
 
-def test_a_copy_whose_link_became_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_copied_result_whose_link_became_a_folder_is_refused(tmp_path: Path) -> None:
     journals, state = tmp_path / "journals", tmp_path / "state"
     next(month(journals, days=1, messages=5))
     audit_daily(journals, state)
@@ -191,9 +191,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daily_job, "page", fails)
 
 
-def test_a_run_that_fails_leaves_tables_and_state_as_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_run_keeps_tables_and_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journals, state = tmp_path / "journals", tmp_path / "state"
     days = month(journals, days=2, messages=10)
     next(days)
@@ -208,7 +206,7 @@ def test_a_run_that_fails_leaves_tables_and_state_as_they_were(
     assert audit_daily(journals, state).summary.messages > 10
 
 
-def test_two_runs_at_once_and_a_directory_of_something_else_are_refused(tmp_path: Path) -> None:
+def test_concurrent_runs_and_a_foreign_directory_are_refused(tmp_path: Path) -> None:
     journals, state = tmp_path / "journals", tmp_path / "state"
     next(month(journals, days=1, messages=5))
     audit_daily(journals, state)
@@ -220,7 +218,7 @@ def test_two_runs_at_once_and_a_directory_of_something_else_are_refused(tmp_path
         audit_daily(journals, journals)
 
 
-def test_a_journal_that_has_become_shorter_is_named(tmp_path: Path) -> None:
+def test_a_shortened_journal_is_named(tmp_path: Path) -> None:
     journals, state = tmp_path / "journals", tmp_path / "state"
     next(month(journals, days=1, messages=5))
     audit_daily(journals, state)
@@ -251,7 +249,7 @@ def quietly(journals: Path) -> Story:
         ({"broker": 3600.0}, 1.0, "no journal of a broker has a record"),
     ],
 )
-def test_journals_that_fall_silent_make_the_audit_red(
+def test_silent_journals_make_the_audit_red(
     tmp_path: Path, heartbeats: dict[str, float], after: float, said: str
 ) -> None:
     story = quietly(tmp_path / "journals")
@@ -265,7 +263,7 @@ def test_journals_that_fall_silent_make_the_audit_red(
 
 
 @pytest.mark.spec("R-146")
-def test_a_reason_names_the_same_journals_in_whichever_order_they_were_read() -> None:
+def test_the_named_journals_do_not_depend_on_reading_order() -> None:
     """Else the row of an unproven message would change from run to run."""
     writers = [WriterFacts(f"{number}", role="syphon", primary="contoso") for number in range(5)]
     said = {
@@ -276,7 +274,7 @@ def test_a_reason_names_the_same_journals_in_whichever_order_they_were_read() ->
 
 
 @pytest.mark.spec("R-146")
-def test_the_result_is_about_the_days_since_the_one_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_result_covers_the_days_since_the_given_one(tmp_path: Path) -> None:
     journals, state = tmp_path / "journals", tmp_path / "state"
     story = Story(journals)
     sender, syphon = story.sender(), story.syphon()
@@ -310,12 +308,12 @@ def test_a_day_has_a_row_with_its_losses_waits_and_failovers(tmp_path: Path) -> 
     assert 0 < day["wait_p50"] <= day["wait_p99"] <= day["wait_longest"]
 
 
-def test_a_correction_of_a_clock_reopens_what_rests_on_it(tmp_path: Path) -> None:
+def test_a_clock_correction_reopens_the_verdicts_that_depend_on_it(tmp_path: Path) -> None:
     """A syphon that measures its clock only later: earlier times are corrected too, as in one audit of everything."""
     journals, state = tmp_path / "journals", tmp_path / "state"
     story = quietly(journals)
     audit_daily(journals, state)
-    (syphon,) = [each for each in story._journals if each.role is WriterRole.SYPHON]
+    (syphon,) = [each for each in story.journals if each.role is WriterRole.SYPHON]
     syphon.write(ClockDiffers(NOON + story.now, 2.5))
     audit_daily(journals, state)
     audited(journals, tmp_path / "out")
@@ -326,9 +324,7 @@ def test_a_correction_of_a_clock_reopens_what_rests_on_it(tmp_path: Path) -> Non
 
 @pytest.mark.spec("R-146")
 @pytest.mark.parametrize("name", STORIES)
-def test_journals_of_all_roles_that_are_read_in_pieces_are_judged_as_those_read_at_once(
-    tmp_path: Path, name: str
-) -> None:
+def test_incremental_reading_of_all_roles_gives_the_same_verdicts(tmp_path: Path, name: str) -> None:
     original, journals, state = told(name, tmp_path / "told"), tmp_path / "journals", tmp_path / "state"
     journals.mkdir()
     contents = {file: (tmp_path / "told" / file).read_bytes() for file in original.files.values()}
@@ -348,7 +344,7 @@ def test_journals_of_all_roles_that_are_read_in_pieces_are_judged_as_those_read_
 
 @pytest.mark.spec("R-146", "O-1")
 @pytest.mark.parametrize("first_number", [1, 9])
-def test_a_session_that_is_out_of_order_across_days_is_red(tmp_path: Path, first_number: int) -> None:
+def test_a_session_out_of_order_across_days_is_red(tmp_path: Path, first_number: int) -> None:
     """A message of the first day, and one of the third with a lower number."""
     journals, state = tmp_path / "journals", tmp_path / "state"
     story = Story(journals)

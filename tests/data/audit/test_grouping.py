@@ -14,7 +14,7 @@ TEXTS = st.none() | st.sampled_from(["", "a", "b"])
 
 
 @given(st.lists(st.tuples(TEXTS, st.none(), st.none() | st.booleans(), st.just("same"))))
-def test_rows_have_the_same_number_exactly_when_all_their_values_are_equal(
+def test_rows_have_equal_numbers_exactly_if_all_their_values_are_equal(
     rows: list[tuple[str | None, None, bool | None, str]],
 ) -> None:
     types = (pa.string(), pa.string(), pa.bool_(), pa.string())
@@ -24,7 +24,7 @@ def test_rows_have_the_same_number_exactly_when_all_their_values_are_equal(
 
 
 @given(st.lists(st.integers(0, 20)))
-def test_runs_hold_each_ordinal_once_and_have_gaps_between_them(ordinals: list[int]) -> None:
+def test_runs_contain_each_ordinal_once_with_gaps_between_them(ordinals: list[int]) -> None:
     found = runs(np.array(ordinals, np.int64))
     assert [each for first, last in found for each in range(first, last + 1)] == sorted(set(ordinals))
     assert merge_runs(found) == found

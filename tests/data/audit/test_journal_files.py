@@ -28,7 +28,7 @@ def directory(tmp_path: Path) -> str:
 
 
 @pytest.mark.spec("F-90")
-def test_a_torn_last_line_is_not_there_yet(directory: str) -> None:
+def test_a_torn_last_line_is_not_read_yet(directory: str) -> None:
     there = whole_lines(directory)
 
     assert there == {
@@ -37,14 +37,14 @@ def test_a_torn_last_line_is_not_there_yet(directory: str) -> None:
     }
 
 
-def test_a_file_with_one_torn_line_longer_than_a_look_back_has_no_lines(tmp_path: Path) -> None:
+def test_a_file_with_only_an_overlong_torn_line_has_no_lines(tmp_path: Path) -> None:
     (tmp_path / "_open-sender-a-000001.jsonl").write_bytes(b"x" * 200_000)
 
     assert whole_lines(str(tmp_path)) == {"sender-a-000001.jsonl": 0}
 
 
 @given(most=st.integers(1, 3000), start=st.integers(0, 99), data=st.data())
-def test_the_pieces_of_a_range_are_its_lines_and_each_line_is_in_one_piece(
+def test_the_pieces_of_a_range_contain_each_line_once(
     tmp_path_factory: pytest.TempPathFactory, most: int, start: int, data: st.DataObject
 ) -> None:
     directory = tmp_path_factory.mktemp("pieces")
@@ -59,7 +59,7 @@ def test_the_pieces_of_a_range_are_its_lines_and_each_line_is_in_one_piece(
 
 
 @given(sizes=st.lists(st.integers(1, 500), max_size=50), most=st.integers(1, 1000))
-def test_small_pieces_are_read_together_each_once_and_in_order(sizes: list[int], most: int) -> None:
+def test_small_pieces_are_read_together_once_and_in_order(sizes: list[int], most: int) -> None:
     pieces = [FileRange("d", str(n), 0, size) for n, size in enumerate(sizes)]
 
     tasks = list(pack(pieces, most))
@@ -68,7 +68,7 @@ def test_small_pieces_are_read_together_each_once_and_in_order(sizes: list[int],
     assert all(len(task) == 1 or sum(piece.end for piece in task) <= most for task in tasks)
 
 
-def test_a_file_is_found_again_after_it_was_closed(directory: str) -> None:
+def test_a_closed_and_renamed_file_is_found_again(directory: str) -> None:
     name = "sender-a-000002.jsonl"
     piece = FileRange(directory, name, 0, len(LINES[100]))
     Path(directory, f"_open-{name}").rename(Path(directory, name))
@@ -76,25 +76,25 @@ def test_a_file_is_found_again_after_it_was_closed(directory: str) -> None:
     assert content(piece) == LINES[100]
 
 
-def test_a_file_that_is_gone_is_named(directory: str) -> None:
+def test_a_deleted_file_is_named(directory: str) -> None:
     with pytest.raises(FileNotFoundError, match=r"sender-b-000001\.jsonl is no longer in"):
         FileRange(directory, "sender-b-000001.jsonl", 0, 1).open()
 
 
-def test_without_a_limit_all_there_is_is_admitted(directory: str) -> None:
+def test_without_a_limit_all_available_lines_are_read(directory: str) -> None:
     there = whole_lines(directory)
 
     assert admit(directory, {}.get, there, None) == there
 
 
-def test_a_directory_whose_name_ends_like_a_journals_is_none(directory: str) -> None:
+def test_a_directory_named_like_a_journal_is_not_a_journal(directory: str) -> None:
     there = whole_lines(directory)
     Path(directory, "old.jsonl").mkdir()
 
     assert whole_lines(directory) == there
 
 
-def test_a_limit_admits_whole_lines_and_everything_in_the_end(directory: str) -> None:
+def test_a_limit_reads_whole_lines_and_eventually_everything(directory: str) -> None:
     there, start, read = whole_lines(directory), {}, []
     for _ in range(100):
         end = start | admit(directory, start.get, there, 300)
@@ -109,7 +109,7 @@ def test_a_limit_admits_whole_lines_and_everything_in_the_end(directory: str) ->
     assert max(map(len, read)) < 300 + 2 * len(LINES[-1])
 
 
-def test_only_files_with_new_lines_are_admitted(directory: str) -> None:
+def test_only_files_with_new_lines_are_read(directory: str) -> None:
     there = whole_lines(directory)
     (first, end), (second, _) = there.items()
 

@@ -44,7 +44,7 @@ def test_journals_in_folders_and_compressed_ones_are_read_whole(tmp_path: Path) 
 
 
 @pytest.mark.spec("R-74")
-def test_a_file_that_is_there_with_and_without_gz_is_read_once(tmp_path: Path) -> None:
+def test_a_file_present_with_and_without_gz_is_read_once(tmp_path: Path) -> None:
     write(tmp_path, "sender-a-000001.jsonl")
     write(tmp_path, "sender-a-000001.jsonl.gz")
 
@@ -64,7 +64,7 @@ MAYBE = {
 
 @pytest.mark.spec("R-74")
 @pytest.mark.parametrize("name", MAYBE)
-def test_what_may_be_a_journal_and_is_not_read_is_told_with_the_reason(tmp_path: Path, name: str) -> None:
+def test_a_possible_journal_that_is_not_read_is_reported_with_the_reason(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(MAYBE[name])
     found = list_files(str(tmp_path))
@@ -74,7 +74,7 @@ def test_what_may_be_a_journal_and_is_not_read_is_told_with_the_reason(tmp_path:
     assert found.unread[0].reason
 
 
-def test_a_text_that_cannot_be_a_journal_is_passed_over(tmp_path: Path) -> None:
+def test_a_text_that_cannot_be_a_journal_is_skipped(tmp_path: Path) -> None:
     for name, content in {
         "README.md": "# Where these come from — über alles",
         "empty": "",
@@ -89,7 +89,7 @@ def test_a_text_that_cannot_be_a_journal_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-74")
-def test_links_are_followed_once_and_one_to_nothing_is_told(tmp_path: Path) -> None:
+def test_links_are_followed_once_and_a_dangling_one_is_reported(tmp_path: Path) -> None:
     journals, elsewhere = tmp_path / "journals", tmp_path / "elsewhere"
     write(elsewhere, "sender-a-000001.jsonl")
     journals.mkdir()
@@ -105,7 +105,7 @@ def test_links_are_followed_once_and_one_to_nothing_is_told(tmp_path: Path) -> N
 
 @pytest.mark.spec("R-74")
 @pytest.mark.parametrize("cut", [1, 9, 40], ids=["the last byte", "the check", "the middle"])
-def test_a_damaged_archive_gives_what_it_has_and_says_that_it_is_damaged(tmp_path: Path, cut: int) -> None:
+def test_a_damaged_archive_yields_its_readable_part_and_is_reported(tmp_path: Path, cut: int) -> None:
     file = write(
         tmp_path, "sender-a-000001.jsonl.gz", os.urandom(200).hex().encode() + b"\n" + b"".join(LINES)
     )
@@ -115,7 +115,7 @@ def test_a_damaged_archive_gives_what_it_has_and_says_that_it_is_damaged(tmp_pat
 
 
 @pytest.mark.spec("R-74")
-def test_a_file_with_nothing_in_it_is_told(tmp_path: Path) -> None:
+def test_an_empty_file_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "sender-a-000001.jsonl.gz", b"")
     write(tmp_path, "sender-b-000001.jsonl", b"")
 
@@ -125,9 +125,7 @@ def test_a_file_with_nothing_in_it_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.spec("R-74")
 @pytest.mark.parametrize("name", ["a-b-1.jsonl", "a-b-1.jsonl.gz"])
-def test_a_line_without_an_end_takes_no_memory(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_line_takes_no_memory(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_lines, "BLOCK", 64)
     write(tmp_path, name, LINES[0] + b"x" * 10_000 + b"\n" + LINES[1])
     there = whole_lines(str(tmp_path))
@@ -139,7 +137,7 @@ def test_a_line_without_an_end_takes_no_memory(
 
 
 @pytest.mark.spec("R-74")
-def test_a_journal_that_is_compressed_under_a_stream_is_read_on_where_it_was(tmp_path: Path) -> None:
+def test_a_journal_compressed_during_a_stream_is_continued_at_its_position(tmp_path: Path) -> None:
     file = write(tmp_path, "sender-a-000001.jsonl", b"".join(LINES[:12]))
     read = whole_lines(str(tmp_path))
     file.unlink()
@@ -150,7 +148,7 @@ def test_a_journal_that_is_compressed_under_a_stream_is_read_on_where_it_was(tmp
 
 
 @pytest.mark.spec("R-74")
-def test_a_limit_admits_compressed_files_one_after_another(tmp_path: Path) -> None:
+def test_a_limit_reads_compressed_files_one_after_another(tmp_path: Path) -> None:
     for name in "abc":
         write(tmp_path, f"sender-{name}-000001.jsonl.gz")
     there, start, steps = whole_lines(str(tmp_path)), {}, 0
@@ -160,14 +158,14 @@ def test_a_limit_admits_compressed_files_one_after_another(tmp_path: Path) -> No
     assert steps == 3
 
 
-def test_a_file_that_is_not_read_is_a_row(tmp_path: Path) -> None:
+def test_an_unread_file_is_a_row(tmp_path: Path) -> None:
     batch = unread_rows([Unread("a.zst", "why")], arrow_schema(("event", "journal_file", "reason", "writer")))
 
     (row,) = batch.to_pylist()
     assert (row["event"], row["journal_file"], row["reason"]) == (UNREAD, "a.zst", "why")
 
 
-def test_a_uri_is_read_as_the_directory_that_it_names(tmp_path: Path) -> None:
+def test_a_uri_is_read_as_its_directory(tmp_path: Path) -> None:
     write(tmp_path, "sender-a-000001.jsonl", b"".join(LINES[:5]) + b'{"torn')
     write(tmp_path, "hosts/7/sender-b-000001.jsonl.gz", b"".join(LINES[5:10]))
     write(tmp_path, "hosts/_open-sender-c-000001.jsonl", b"".join(LINES[10:]))

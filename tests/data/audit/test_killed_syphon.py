@@ -135,7 +135,7 @@ def _of_another_secondary(scene: Scene) -> None:
     other = scene.story.journal(WriterRole.SYPHON, PairLabels("contoso", "elsewhere"))
     Syphon(scene.story, other).drained()
     scene.killed = [other]
-    scene.story._journals.remove(scene.doomed.journal)
+    scene.story.journals.remove(scene.doomed.journal)
     for file in scene.story.directory.glob(f"*{scene.doomed.journal.writer}*"):
         file.unlink()
     scene.another().forwarded("m")
@@ -199,7 +199,7 @@ def test_a_copy_that_no_kill_explains_stays_red(tmp_path: Path, play: Callable[[
 
 
 @pytest.mark.spec("G-4", "R-141")
-def test_the_syphon_whose_end_explains_a_copy_is_named(tmp_path: Path) -> None:
+def test_the_syphon_whose_kill_explains_a_copy_is_named(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "journals")
     _forwarded_by_its_successor(scene)
     scene.ends()
@@ -217,7 +217,7 @@ def test_the_syphon_whose_end_explains_a_copy_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("G-4", "R-146")
-def test_a_kill_of_yesterday_explains_a_copy_of_today_in_the_daily_audit(tmp_path: Path) -> None:
+def test_a_kill_of_yesterday_explains_todays_copy_in_the_daily_audit(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "journals")
     scene.parks()
     scene.arrives(1)
@@ -234,7 +234,7 @@ def test_a_kill_of_yesterday_explains_a_copy_of_today_in_the_daily_audit(tmp_pat
 
 
 @pytest.mark.spec("G-4", "R-146")
-def test_one_that_was_not_killed_after_all_explains_nothing_in_the_next_run(tmp_path: Path) -> None:
+def test_a_syphon_found_alive_explains_nothing_in_the_next_run(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "journals")
     scene.parks()
     scene.another().forwarded("m")
@@ -248,7 +248,7 @@ def test_one_that_was_not_killed_after_all_explains_nothing_in_the_next_run(tmp_
 
 
 @pytest.mark.spec("G-4", "R-146")
-def test_the_journal_of_a_kill_that_arrives_late_explains_a_copy_that_was_red(tmp_path: Path) -> None:
+def test_a_late_journal_of_a_kill_explains_a_red_copy(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "journals")
     _forwarded_by_its_successor(scene)
     scene.ends()

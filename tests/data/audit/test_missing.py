@@ -140,7 +140,7 @@ def result(journals: Path, out: Path) -> tuple[Summary, str]:
     return summary, "\n".join([headline(summary), *summary.reasons, *reasons])
 
 
-def test_what_is_tampered_with_below_is_green_before(tmp_path: Path) -> None:
+def test_the_tampered_inputs_are_green_before_tampering(tmp_path: Path) -> None:
     healthy(tmp_path / "journals").story.end()
     with_a_loss(tmp_path / "others").story.end()
 
@@ -150,7 +150,7 @@ def test_what_is_tampered_with_below_is_green_before(tmp_path: Path) -> None:
 
 @pytest.mark.spec("R-141")
 @pytest.mark.parametrize("name", TAMPERINGS)
-def test_what_is_missing_renamed_or_copied_is_not_green(tmp_path: Path, name: str) -> None:
+def test_missing_renamed_and_copied_journals_are_not_green(tmp_path: Path, name: str) -> None:
     begin, tamper, said = TAMPERINGS[name]
     cast = begin(tmp_path / "journals")
     cast.story.end()
@@ -177,7 +177,9 @@ def verdicts(found: Audited) -> set[str]:
 
 
 @pytest.mark.spec("R-140")
-def test_messages_whose_secondary_has_two_names_are_unproven_and_an_alias_joins_them(tmp_path: Path) -> None:
+def test_messages_of_a_secondary_with_two_names_are_unproven_until_an_alias_joins_them(
+    tmp_path: Path,
+) -> None:
     spelled_differently(tmp_path / "journals")
     apart = audited(tmp_path / "journals", tmp_path / "out")
     assert verdicts(apart) == {"unproven"}
@@ -188,7 +190,7 @@ def test_messages_whose_secondary_has_two_names_are_unproven_and_an_alias_joins_
 
 
 @pytest.mark.spec("R-140")
-def test_nothing_waits_by_the_journals_of_a_syphon_of_another_secondary(tmp_path: Path) -> None:
+def test_journals_of_another_secondarys_syphon_prove_nothing_about_waiting(tmp_path: Path) -> None:
     cast = Cast.of(tmp_path / "journals")
     cast.story.secondary = "elsewhere"
     cast.story.sender().parked("m")
@@ -202,15 +204,13 @@ def test_nothing_waits_by_the_journals_of_a_syphon_of_another_secondary(tmp_path
 @pytest.mark.parametrize("aliases", [{"a": "b", "b": "c"}, {"": "b"}, {"a": ""}])
 def test_an_alias_of_an_alias_is_refused(tmp_path: Path, aliases: dict[str, str]) -> None:
     healthy(tmp_path / "journals").story.end()
-    with pytest.raises(ValueError, match="is no alias"):
+    with pytest.raises(ValueError, match="invalid alias"):
         audit(tmp_path / "journals", tmp_path / "out", aliases=aliases)
 
 
 @pytest.mark.spec("R-142")
 @pytest.mark.parametrize("role", [WriterRole.SENDER, WriterRole.SYPHON, WriterRole.RECEIVER])
-def test_a_byte_that_is_no_text_is_an_unreadable_line_of_a_named_writer(
-    tmp_path: Path, role: WriterRole
-) -> None:
+def test_an_undecodable_byte_makes_an_unreadable_line_of_its_writer(tmp_path: Path, role: WriterRole) -> None:
     cast = healthy(tmp_path / "journals")
     cast.story.end()
     file = cast.story.file_of(role)
@@ -223,9 +223,7 @@ def test_a_byte_that_is_no_text_is_an_unreadable_line_of_a_named_writer(
 
 
 @pytest.mark.spec("R-142")
-def test_an_audit_that_fails_leaves_the_earlier_one_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_audit_keeps_the_earlier_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     healthy(tmp_path / "journals").story.end()
     audited(tmp_path / "journals", tmp_path / "out")
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
@@ -243,7 +241,7 @@ def test_an_audit_that_fails_leaves_the_earlier_one_as_it_was(
 
 
 @pytest.mark.spec("R-141")
-def test_a_line_that_was_changed_and_still_reads_is_told_by_the_checksum_of_its_file(tmp_path: Path) -> None:
+def test_a_changed_but_readable_line_is_found_by_the_file_checksum(tmp_path: Path) -> None:
     cast = healthy(tmp_path / "journals")
     cast.story.end()
     lines(lambda line: line.replace('"path":"orders"', '"path":"ordres"'), cast, WriterRole.SENDER)
@@ -264,7 +262,7 @@ def test_a_journal_of_an_older_version_without_checksums_is_read(tmp_path: Path)
 
 
 @pytest.mark.spec("R-141", "R-142")
-def test_a_bit_that_flips_in_a_record_of_a_sender_is_never_green(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_a_sender_record_is_never_green(tmp_path: Path) -> None:
     cast = healthy(tmp_path / "journals")
     cast.story.end()
     file = cast.story.file_of(WriterRole.SENDER)
@@ -277,7 +275,7 @@ def test_a_bit_that_flips_in_a_record_of_a_sender_is_never_green(tmp_path: Path)
         assert not audited(tmp_path / "journals", tmp_path / "out").summary.is_conserved, (place, bit)
 
 
-def test_an_id_of_two_runs_is_judged_where_a_journal_ties_them_or_both_messages_arrived(
+def test_an_id_used_in_two_runs_is_judged_once_a_journal_or_both_arrivals_tie_them(
     tmp_path: Path,
 ) -> None:
     """A program that repeats a send after a crash, while a receiver runs on; and two runs that both went well."""
@@ -318,7 +316,7 @@ def three_senders(directory: Path) -> list[Cast]:
         (Expected({"broker": 1}), "1 journals of brokers are expected, there are 0"),
     ],
 )
-def test_as_many_journals_of_a_role_as_are_expected_must_be_there(
+def test_the_expected_number_of_journals_of_a_role_must_be_present(
     tmp_path: Path, expected: Expected, said: str
 ) -> None:
     three_senders(tmp_path / "journals")
@@ -329,7 +327,7 @@ def test_as_many_journals_of_a_role_as_are_expected_must_be_there(
 
 
 @pytest.mark.spec("R-141")
-def test_a_journal_that_a_manifest_lists_and_that_is_missing_or_shorter_is_missed(tmp_path: Path) -> None:
+def test_a_listed_journal_that_is_missing_or_shorter_is_reported(tmp_path: Path) -> None:
     casts = three_senders(tmp_path / "journals")
     entries = manifest(tmp_path / "journals")
     assert parse(as_text(entries)) == entries
@@ -359,7 +357,7 @@ def test_a_journal_of_another_run_is_in_no_manifest(tmp_path: Path) -> None:
     assert len([each for each in summary.missed if "is it of another run?" in each]) == 9
 
 
-def test_a_compressed_copy_is_the_same_in_a_manifest(tmp_path: Path) -> None:
+def test_a_compressed_copy_matches_its_manifest_entry(tmp_path: Path) -> None:
     (cast, *_) = three_senders(tmp_path / "journals")
     before = manifest(tmp_path / "journals")
     file = cast.story.file_of(WriterRole.SENDER)
@@ -371,7 +369,7 @@ def test_a_compressed_copy_is_the_same_in_a_manifest(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-145")
-def test_a_closed_file_wins_over_what_was_copied_of_it_while_it_was_open(tmp_path: Path) -> None:
+def test_a_closed_file_wins_over_an_earlier_copy_of_it(tmp_path: Path) -> None:
     cast = healthy(tmp_path / "journals")
     cast.story.end()
     entries = manifest(tmp_path / "journals")
@@ -387,7 +385,7 @@ def test_a_closed_file_wins_over_what_was_copied_of_it_while_it_was_open(tmp_pat
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"manifest": 2, "writers": []}', '{"manifest": 1, "writers": [{}]}']
 )
-def test_what_is_no_manifest_is_refused(text: str) -> None:
+def test_an_invalid_manifest_is_refused(text: str) -> None:
     with pytest.raises(JournalError, match="manifest"):
         parse(text)
 

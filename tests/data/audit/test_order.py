@@ -48,7 +48,7 @@ def only(found: Audited) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(("session", "steps"), [("s", [Fold, Order]), ("", [Fold])])
-def test_only_messages_in_sessions_are_regrouped_by_session(
+def test_only_session_messages_are_regrouped_by_session(
     cast: Cast, monkeypatch: pytest.MonkeyPatch, session: str, steps: list[type]
 ) -> None:
     done: list[type] = []
@@ -68,7 +68,7 @@ def test_only_messages_in_sessions_are_regrouped_by_session(
 
 
 @pytest.mark.spec("O-7")
-def test_a_session_that_was_overtaken_fails_the_audit_if_its_order_was_to_be_kept(cast: Cast) -> None:
+def test_an_overtaken_session_fails_the_audit_if_order_was_promised(cast: Cast) -> None:
     cast.sender.sent("1")
     cast.sender.parked("2", "3", session="s")
     cast.syphon.forwarded("2", "3")
@@ -86,7 +86,7 @@ def test_a_session_that_was_overtaken_fails_the_audit_if_its_order_was_to_be_kep
 
 
 @pytest.mark.spec("G-8", "O-7")
-def test_without_a_promise_a_session_out_of_order_is_reported_and_no_error(cast: Cast) -> None:
+def test_an_out_of_order_session_without_an_ordering_promise_is_no_error(cast: Cast) -> None:
     cast.sender.parked("1")
     cast.syphon.forwarded("1")
     cast.sender.sent("2")
@@ -98,7 +98,7 @@ def test_without_a_promise_a_session_out_of_order_is_reported_and_no_error(cast:
 
 
 @pytest.mark.spec("O-1", "O-7")
-def test_a_session_in_order_is_called_that_copies_or_not(cast: Cast) -> None:
+def test_a_session_in_order_is_reported_as_such_with_or_without_copies(cast: Cast) -> None:
     cast.sender.sent("5", "6")
     cast.sender.spooled("7", session="s")
     cast.received("5", "6", "5", "6", "7")
@@ -109,7 +109,7 @@ def test_a_session_in_order_is_called_that_copies_or_not(cast: Cast) -> None:
 
 
 @pytest.mark.spec("O-7")
-def test_a_parked_message_that_did_not_arrive_is_a_gap_if_a_later_one_did(cast: Cast) -> None:
+def test_an_undelivered_parked_message_is_a_gap_if_a_later_one_arrived(cast: Cast) -> None:
     cast.sender.parked("1", "2", "3", "4", session="s")
     cast.syphon.forwarded("1", "3")
     cast.syphon.set_aside("2", reason="MissingPath")
@@ -121,7 +121,7 @@ def test_a_parked_message_that_did_not_arrive_is_a_gap_if_a_later_one_did(cast: 
 
 
 @pytest.mark.spec("O-7")
-def test_without_the_brokers_numbers_an_order_is_unproven(cast: Cast) -> None:
+def test_an_order_without_broker_numbers_is_unproven(cast: Cast) -> None:
     cast.sender.parked("1", "2", session="s")
     cast.syphon.forwarded("1", "2")
     found = cast.audit()
@@ -131,7 +131,7 @@ def test_without_the_brokers_numbers_an_order_is_unproven(cast: Cast) -> None:
 
 
 @pytest.mark.spec("O-1", "O-7")
-def test_a_send_that_raised_and_is_repeated_at_once_keeps_its_place(cast: Cast) -> None:
+def test_a_failed_send_repeated_at_once_keeps_its_position(cast: Cast) -> None:
     cast.sender.raised("1", "2", ambiguous=True)
     cast.sender.parked("1", "2", session="s")
     cast.sender.sent("3")
@@ -141,7 +141,7 @@ def test_a_send_that_raised_and_is_repeated_at_once_keeps_its_place(cast: Cast) 
 
 
 @pytest.mark.spec("O-1", "O-7")
-def test_a_send_that_raised_and_is_repeated_after_another_has_no_place(cast: Cast) -> None:
+def test_a_failed_send_repeated_after_another_has_no_position(cast: Cast) -> None:
     cast.sender.raised("1", ambiguous=True)
     cast.sender.sent("2")
     cast.sender.parked("1", session="s")
@@ -150,7 +150,7 @@ def test_a_send_that_raised_and_is_repeated_after_another_has_no_place(cast: Cas
     assert only(cast.audit()).verdict == "in order"
 
 
-def test_the_session_of_a_message_is_not_that_of_its_parked_copy(cast: Cast) -> None:
+def test_the_session_of_a_message_differs_from_that_of_its_parked_copy(cast: Cast) -> None:
     """A parked copy has a session id made of hexadecimal digits, which may sort behind the original."""
     broker = cast.story.broker("contoso-dr")
     for number, parked_id in enumerate(("00ff", "ffee")):
@@ -162,7 +162,7 @@ def test_the_session_of_a_message_is_not_that_of_its_parked_copy(cast: Cast) -> 
     assert (only(cast.audit()).session_id, only(cast.audit()).messages) == ("s", 2)
 
 
-def test_numbers_of_another_namespace_are_not_compared(cast: Cast) -> None:
+def test_sequence_numbers_of_different_namespaces_are_not_compared(cast: Cast) -> None:
     cast.sender.sent("1")
     cast.sender.parked("2")
     cast.syphon.landed("2")
@@ -207,7 +207,7 @@ def rows(messages: list[tuple[str, int | None, int]]) -> pa.RecordBatch:
 
 
 @given(st.lists(MESSAGE, min_size=1, max_size=20))
-def test_inversions_and_gaps_are_those_found_by_looking_at_each_message(messages) -> None:
+def test_inversions_and_gaps_equal_those_found_message_by_message(messages) -> None:
     found = {row["session_id"]: row for row in order(rows(messages)).to_pylist()}
 
     for session in found:

@@ -59,7 +59,7 @@ def test_waiting_messages_are_listed_by_entity_backlog_queue_and_spool(tmp_path:
 
 
 @pytest.mark.spec("R-146")
-def test_a_place_keeps_its_name_when_the_journal_is_closed(tmp_path: Path) -> None:
+def test_a_spool_keeps_its_name_when_the_journal_is_closed(tmp_path: Path) -> None:
     story = Story(tmp_path / "journals")
     syphon, sender = story.syphon(), story.sender()
     sender.parked("b1")
@@ -76,7 +76,7 @@ def test_a_place_keeps_its_name_when_the_journal_is_closed(tmp_path: Path) -> No
     assert f"the spool of the sender {sender.journal.writer}, whose journal is {file.name}" in daily.waiting
 
 
-def test_a_message_spooled_by_two_senders_is_in_the_spool_of_one_of_them(tmp_path: Path) -> None:
+def test_a_message_spooled_by_two_senders_is_listed_in_one_spool(tmp_path: Path) -> None:
     story = Story(tmp_path / "journals")
     for _ in range(2):
         story.sender().spooled("s1")

@@ -14,7 +14,7 @@ from sbpair.data.audit.daily import plain
 pytestmark = pytest.mark.spec("R-146")
 
 
-def test_every_kind_of_value_comes_back_as_it_was() -> None:
+def test_every_kind_of_value_round_trips() -> None:
     given = {
         "a": (1, 2.5, None),
         3: {"x", "y"},
@@ -37,7 +37,7 @@ def test_every_kind_of_value_comes_back_as_it_was() -> None:
         json.dumps({"!": "sbpair.data.audit.daily.plain:json.JSONDecoder", "=": {}}).encode(),
     ],
 )
-def test_what_is_no_state_is_refused(text: bytes) -> None:
+def test_an_invalid_state_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError):
         plain.loads(text)
 

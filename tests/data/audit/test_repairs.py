@@ -116,7 +116,9 @@ def _no_page(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.spec("R-228")
 @pytest.mark.parametrize("seed", range(12))
-def test_a_daily_audit_is_one_of_everything_once_the_right_files_are_there(seed: int, tmp_path: Path) -> None:
+def test_a_daily_audit_equals_a_single_one_once_the_right_files_are_present(
+    seed: int, tmp_path: Path
+) -> None:
     """Several days of accidents, each repaired or not; on the last one the right files are there."""
     luck = random.Random(seed)
     at = Collected(tmp_path, luck, luck.choice(("all", "cloud")))
@@ -138,7 +140,7 @@ def test_a_daily_audit_is_one_of_everything_once_the_right_files_are_there(seed:
 
 @pytest.mark.spec("R-228")
 @pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__.strip("_"))
-def test_what_ails_a_daily_audit_ends_when_it_is_repaired(accident: Accident, tmp_path: Path) -> None:
+def test_a_faulty_daily_audit_is_green_after_the_repair(accident: Accident, tmp_path: Path) -> None:
     at = Collected(tmp_path, random.Random(accident.__name__))
     at.daily()
     accident(at)
@@ -150,7 +152,7 @@ def test_what_ails_a_daily_audit_ends_when_it_is_repaired(accident: Accident, tm
 
 
 @pytest.mark.spec("R-228")
-def test_a_damaged_file_without_a_right_copy_is_forgotten_for_a_reason(tmp_path: Path) -> None:
+def test_a_damaged_file_without_an_intact_copy_is_forgotten_only_with_a_reason(tmp_path: Path) -> None:
     at = Collected(tmp_path, random.Random(1))
     at.daily()
     (file,) = [each for each in at.files() if each.name.startswith("syphon-") and "000002" in each.name]
@@ -171,7 +173,7 @@ def test_a_damaged_file_without_a_right_copy_is_forgotten_for_a_reason(tmp_path:
 
 
 @pytest.mark.spec("R-228")
-def test_a_file_that_was_never_there_is_not_forgotten(tmp_path: Path) -> None:
+def test_a_file_that_never_existed_cannot_be_forgotten(tmp_path: Path) -> None:
     at = Collected(tmp_path, random.Random(1))
     with pytest.raises(UnknownFileError, match="no-such-file is no file of these journals"):
         at.daily(forget=("no-such-file",), reason="none")

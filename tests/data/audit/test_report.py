@@ -15,7 +15,7 @@ from sbpair.data.audit.read.clocks import EPOCH, ClockCorrection
 from sbpair.data.audit.read.journal_listing import Unread
 from sbpair.data.audit.result.bill import Charge, Meter
 from sbpair.data.audit.result.flow import FlowStep
-from sbpair.data.audit.result.report import Made, headline, page, sources
+from sbpair.data.audit.result.report import Provenance, headline, page, sources
 from sbpair.data.audit.result.summary import (
     ClocksApart,
     Duplicate,
@@ -40,14 +40,14 @@ def episode(number: int, path: str = "orders", primary: str = "contoso") -> Epis
 
 
 def shown(summary: Summary) -> str:
-    return page(summary, Made("journals", NOON))
+    return page(summary, Provenance("journals", NOON, "results"))
 
 
 def text_of(html: str) -> str:
     return re.sub(r"<svg.*?</svg>", "", html, flags=re.DOTALL)
 
 
-def test_nothing_at_all_is_a_page_without_empty_tables() -> None:
+def test_a_report_without_data_has_no_empty_tables() -> None:
     html = shown(NOTHING)
 
     assert "no messages in these journals" in html
@@ -55,7 +55,7 @@ def test_nothing_at_all_is_a_page_without_empty_tables() -> None:
     assert headline(NOTHING) == "no messages in these journals"
 
 
-def test_several_entities_are_told_apart_the_worst_first() -> None:
+def test_several_entities_are_listed_separately_with_the_worst_first() -> None:
     several = replace(
         NOTHING,
         entities=[
@@ -79,7 +79,7 @@ TALLIES = (
 
 @pytest.mark.spec("R-131")
 @pytest.mark.parametrize(("verdicts", "said"), TALLIES)
-def test_the_first_sentence_says_how_many_are_lost_and_waiting_even_if_none(
+def test_the_first_sentence_gives_the_numbers_of_lost_and_waiting_messages_even_if_zero(
     verdicts: dict[Verdict, int], said: str
 ) -> None:
     sender = Writer("w", "sender", 1, NOON, NOON, None, "contoso")
@@ -120,7 +120,7 @@ def test_a_long_table_is_cut_and_says_so() -> None:
 @pytest.mark.parametrize(
     "name", ["$a$b$", "orders/$DeadLetterQueue", "<script>alert(1)</script>", "\\frac{$}$"]
 )
-def test_a_name_is_a_name_and_neither_a_formula_nor_markup(name: str) -> None:
+def test_a_name_is_shown_as_text_and_never_as_formula_or_markup(name: str) -> None:
     hostile = replace(
         NOTHING,
         entities=[
@@ -140,13 +140,13 @@ def test_a_name_is_a_name_and_neither_a_formula_nor_markup(name: str) -> None:
     assert "<script" not in shown(hostile)
 
 
-def test_ids_that_were_sent_again_are_told() -> None:
+def test_ids_that_were_sent_again_are_reported() -> None:
     again = replace(NOTHING, entities=[EntityVerdicts("c", "o", {Verdict.DELIVERED: 9})], repeated=3)
 
     assert "3 messages were accepted more than once" in shown(again)
 
 
-def test_a_month_without_a_message_still_has_its_picture() -> None:
+def test_a_month_without_messages_has_a_chart() -> None:
     gap = replace(
         NOTHING,
         entities=[EntityVerdicts("c", "o", {Verdict.DELIVERED: 2})],
@@ -170,7 +170,7 @@ def test_an_audit_of_no_messages_is_not_green() -> None:
 
 
 @pytest.mark.spec("R-74")
-def test_what_was_not_read_is_listed_and_makes_the_answer_unproven() -> None:
+def test_unread_files_are_listed_and_make_the_verdict_unproven() -> None:
     some = replace(ONE, unread=[Unread("host/<b>.zst", "packed")])
 
     assert not some.is_conserved
@@ -195,16 +195,14 @@ def test_what_was_not_read_is_listed_and_makes_the_answer_unproven() -> None:
         ("receiver", "it has no closing record: killed, or still writing", True),
     ],
 )
-def test_holes_in_a_journal_that_may_be_a_senders_may_be_messages(
-    role: str, reason: str, is_green: bool
-) -> None:
+def test_gaps_in_a_journal_of_an_unknown_role_may_be_messages(role: str, reason: str, is_green: bool) -> None:
     holed = replace(ONE, writers=[SENDER, Writer("w", role, 1, NOON, NOON, reason)])
 
     assert holed.is_conserved is is_green
 
 
 @pytest.mark.spec("R-75")
-def test_clocks_that_were_corrected_and_those_that_differ_too_much_are_told() -> None:
+def test_corrected_and_widely_differing_clocks_are_reported() -> None:
     corrected = replace(ONE, clocks=[ClockCorrection("a-syphon's-uuid", -10.0)], skew=1.0)
 
     assert corrected.is_conserved
@@ -219,7 +217,7 @@ def test_clocks_that_were_corrected_and_those_that_differ_too_much_are_told() ->
 
 
 @pytest.mark.spec("R-131")
-def test_the_headline_says_what_the_journals_prove_and_no_more() -> None:
+def test_the_headline_claims_only_what_the_journals_prove() -> None:
     accepted = replace(ONE, entities=[EntityVerdicts("c", "o", {Verdict.ACCEPTED: 3})])
     some = replace(ONE, entities=[EntityVerdicts("c", "o", {Verdict.ACCEPTED: 1, Verdict.DELIVERED: 2})])
 
@@ -232,8 +230,8 @@ def test_the_headline_says_what_the_journals_prove_and_no_more() -> None:
 
 
 @pytest.mark.spec("R-131")
-def test_the_report_shows_whose_journals_of_which_directory_when_and_by_which_version() -> None:
-    html = page(ONE, Made("s3://<incidents>", NOON))
+def test_the_report_shows_writers_directories_times_and_versions() -> None:
+    html = page(ONE, Provenance("s3://<incidents>", NOON, "results"))
 
     assert "By the journals of 1 sender" in html
     assert f"s3://&lt;incidents&gt;, {NOON:%Y-%m-%d} 12:00:00 UTC, sbpair {__version__}" in html
@@ -241,7 +239,7 @@ def test_the_report_shows_whose_journals_of_which_directory_when_and_by_which_ve
 
 
 @pytest.mark.spec("R-141")
-def test_without_any_journal_of_a_sender_nothing_is_green() -> None:
+def test_an_audit_without_a_sender_journal_is_not_green() -> None:
     nobody = replace(ONE, writers=[replace(SENDER, role="syphon")])
 
     assert not nobody.is_conserved
@@ -249,7 +247,7 @@ def test_without_any_journal_of_a_sender_nothing_is_green() -> None:
 
 
 @pytest.mark.spec("R-141")
-def test_a_clock_that_moved_while_its_writer_wrote_is_not_green() -> None:
+def test_a_clock_changed_while_its_writer_ran_is_not_green() -> None:
     moved = replace(ONE, moved=3600.0, skew=1.0)
 
     assert not moved.is_conserved

@@ -19,7 +19,7 @@ def after(second: int) -> datetime:
     return NOON + timedelta(seconds=second)
 
 
-def test_a_failover_has_a_beginning_a_middle_and_an_end() -> None:
+def test_a_failover_episode_has_start_duration_and_end() -> None:
     (episode,) = timeline(
         [told("suspected", 0), told("failed_over", 60), told("recovered", 200, cause="ping")]
     )
@@ -32,19 +32,19 @@ def test_a_failover_has_a_beginning_a_middle_and_an_end() -> None:
     assert episode.cause == "refused"
 
 
-def test_a_suspicion_that_came_to_nothing_is_an_episode_without_a_failover() -> None:
+def test_a_suspicion_without_a_failover_is_an_episode_of_its_own_kind() -> None:
     (episode,) = timeline([told("suspected", 0), told("recovered", 5)])
 
     assert (episode.failed_over_at, episode.recovered_at) == (None, after(5))
 
 
-def test_what_never_ended_has_no_end() -> None:
+def test_an_unfinished_episode_has_no_end() -> None:
     (episode,) = timeline([told("failed_over", 3)])
 
     assert (episode.suspected_at, episode.failed_over_at, episode.recovered_at) == (None, after(3), None)
 
 
-def test_entities_and_processes_have_episodes_of_their_own_by_when_they_began() -> None:
+def test_episodes_are_per_entity_and_process_and_sorted_by_start() -> None:
     story = [
         told("suspected", 9, writer="v"),
         told("suspected", 0),

@@ -29,7 +29,7 @@ SHAPES = {  # who keeps a journal
     "cloud": ("sender", "syphon", "receiver"),
     "senders and syphons": ("sender", "syphon"),
 }
-LISTS = ("message_ids", "session_ids", "sequence_numbers", "enqueued")
+LISTS = ("message_ids", "session_ids", "sequence_numbers", "enqueued", "checksums")
 DIRECT = tuple(f"d{number:02}" for number in range(24))
 PARKED = tuple(f"p{number:02}" for number in range(12))
 IN_SESSION = PARKED[:4]
@@ -136,6 +136,9 @@ def _day() -> World:
             found.edges[who], found.names[who] = (opened, closed), file.name
         for row in found.of("primary", "messages_stored", "messages_removed"):  # as receivers have them
             row["sequence_numbers"] = [number_of(each) for each in row["message_ids"]]
+        told = ("send_accepted", "message_parked", "messages_received")
+        for row in (*found.of("sender", *told), *found.of("receiver", *told)):
+            row["checksums"] = [zlib.crc32(f"the body of {each}".encode()) for each in row["message_ids"]]
         return found
 
 

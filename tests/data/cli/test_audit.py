@@ -33,7 +33,7 @@ def told(directory: Path) -> Story:
     return story
 
 
-def test_what_is_unproven_is_printed_with_the_reason(tmp_path: Path) -> None:
+def test_unproven_messages_are_printed_with_the_reason(tmp_path: Path) -> None:
     told(tmp_path / "journals")
     result = audited(tmp_path / "journals", tmp_path / "out")
 
@@ -63,7 +63,7 @@ def test_the_summary_is_one_line_of_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-79")
-def test_what_is_not_an_earlier_audit_is_not_replaced(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_earlier_audit_is_not_replaced(tmp_path: Path) -> None:
     told(tmp_path / "journals")
     out = tmp_path / "out"
     audited(tmp_path / "journals", out)
@@ -91,7 +91,7 @@ def test_an_audit_needs_neither_spark_nor_java(tmp_path: Path) -> None:
     assert "1 messages: lost 0, waiting 0, unproven 1" in done.stdout
 
 
-def test_without_pyarrow_it_is_said_what_to_install(tmp_path: Path) -> None:
+def test_without_pyarrow_the_installing_command_is_shown(tmp_path: Path) -> None:
     told(tmp_path / "journals")
     program = (
         "import sys; sys.modules['pyarrow'] = None\n"
@@ -116,7 +116,7 @@ def test_a_directory_without_journals_is_an_error_that_names_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("place", ["../{name}", "out"])
-def test_the_report_is_not_put_among_the_journals(tmp_path: Path, place: str) -> None:
+def test_a_report_among_the_journals_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "sender-a-000001.jsonl").write_text("")
     out = f"{tmp_path}/{place.format(name=tmp_path.name)}"
     result = CliRunner().invoke(cli, ["audit", "--journal", str(tmp_path), "--out", out])
@@ -124,7 +124,7 @@ def test_the_report_is_not_put_among_the_journals(tmp_path: Path, place: str) ->
     assert f"--out {out} is in the directory of the journals, {tmp_path}: choose one" in str(result.exception)
 
 
-def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_journal_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "sender-a-000001.jsonl"
     file.write_text("")
     monkeypatch.setattr("os.access", lambda path, mode: path != file)  # root may read everything
@@ -145,7 +145,7 @@ def test_journals_and_results_may_be_uris(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-141")
-def test_a_manifest_from_the_command_is_what_an_audit_expects(tmp_path: Path) -> None:
+def test_a_manifest_written_by_the_command_is_accepted_by_an_audit(tmp_path: Path) -> None:
     told(tmp_path / "journals")
     made = CliRunner().invoke(cli, ["journal", "manifest", str(tmp_path / "journals")])
     (tmp_path / "host.manifest").write_text(made.stdout, "utf-8")
@@ -167,7 +167,7 @@ def test_a_manifest_from_the_command_is_what_an_audit_expects(tmp_path: Path) ->
         ("nowhere.manifest", "it does not exist"),
     ],
 )
-def test_what_cannot_be_expected_is_named(tmp_path: Path, given: str, said: str) -> None:
+def test_an_invalid_expectation_is_named(tmp_path: Path, given: str, said: str) -> None:
     told(tmp_path / "journals")
     result = audited(tmp_path / "journals", tmp_path / "out", "--expect", given)
 
@@ -182,14 +182,14 @@ def test_a_directory_without_journals_has_no_manifest(tmp_path: Path) -> None:
 
 @pytest.mark.spec("R-132")
 @pytest.mark.parametrize("directory", ["nowhere", "nowhere/"])
-def test_journals_that_do_not_exist_are_named(sbpair, tmp_path, directory):
+def test_missing_journals_are_named(sbpair, tmp_path, directory):
     done = sbpair("audit", "--journal", f"{tmp_path}/{directory}", "--out", str(tmp_path / "out"), "--json")
 
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == f"sbpair: {tmp_path}/{directory} cannot be listed: No such file or directory\n"
 
 
-def test_journals_that_are_not_there_are_a_mistake_of_configuration_with_spark_too(tmp_path: Path) -> None:
+def test_missing_journals_are_a_configuration_error_with_spark(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sbpair", "spark", "audit", "--journal", "missing", "--out", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
 

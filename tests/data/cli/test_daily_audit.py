@@ -44,7 +44,7 @@ def told(directory: Path) -> Story:
 
 
 @pytest.mark.spec("R-146")
-def test_each_run_prints_its_result_and_names_the_page(tmp_path: Path) -> None:
+def test_each_run_prints_its_result_and_the_page(tmp_path: Path) -> None:
     told(tmp_path / "journals").end()
     for _ in range(2):
         result = daily(tmp_path / "journals", tmp_path / "state")
@@ -57,7 +57,7 @@ def test_each_run_prints_its_result_and_names_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-146")
-def test_since_a_day_the_days_before_do_not_count(tmp_path: Path) -> None:
+def test_with_since_earlier_days_do_not_count(tmp_path: Path) -> None:
     story = told(tmp_path / "journals")
     story.now = 3 * 86_400.0
     story.sender().sent("later")
@@ -90,7 +90,7 @@ def test_a_silent_role_makes_the_exit_code_1(tmp_path: Path) -> None:
         (("--heartbeat", "syphon=often"), "--heartbeat syphon=often: 'often' is not a duration"),
     ],
 )
-def test_a_flag_that_cannot_be_is_a_configuration_error(
+def test_an_invalid_flag_is_a_configuration_error(
     tmp_path: Path, options: tuple[str, ...], said: str
 ) -> None:
     told(tmp_path / "journals").end()
@@ -99,7 +99,7 @@ def test_a_flag_that_cannot_be_is_a_configuration_error(
     assert said in refused(result)
 
 
-def test_flags_of_a_daily_audit_and_directories_of_journals_are_refused(tmp_path: Path) -> None:
+def test_daily_audit_flags_with_journal_directories_are_refused(tmp_path: Path) -> None:
     told(tmp_path / "journals").end()
     journals = str(tmp_path / "journals")
     for options, said in (

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sbpair.audit import audit
 from sbpair.data.audit.daily import audit_daily
 from sbpair.data.audit.read import reading
+from sbpair.data.audit.result.interface import COLUMNS
 from sbpair.spark.audit import SparkEngine
 from tests.data.audit.audited import audited
 from tests.data.audit.month import month
@@ -41,7 +43,7 @@ def told(directory: Path) -> None:
 
 
 @pytest.mark.spec("G-1", "G-2")
-def test_all_columns_of_all_tables_are_the_same_and_so_is_the_page(
+def test_spark_and_the_local_engine_write_equal_tables_and_pages(
     spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "TASK_BYTES", 16 * 1024)  # several tasks, and several parts
@@ -59,7 +61,7 @@ def test_all_columns_of_all_tables_are_the_same_and_so_is_the_page(
 
 
 @pytest.mark.spec("R-146")
-def test_a_daily_audit_has_the_same_tables(spark, tmp_path: Path) -> None:
+def test_a_daily_audit_on_spark_has_the_same_tables(spark, tmp_path: Path) -> None:
     for _ in month(tmp_path / "journals", days=2, messages=20):
         here = audit_daily(tmp_path / "journals", tmp_path / "here")
         other = audit_daily(tmp_path / "journals", tmp_path / "there", engine=SparkEngine(spark))
@@ -70,9 +72,24 @@ def test_a_daily_audit_has_the_same_tables(spark, tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-146")
-def test_a_daily_audit_on_spark_leads_to_the_same_delta_tables(spark, tmp_path: Path) -> None:
+def test_a_daily_audit_on_spark_writes_the_same_delta_tables(spark, tmp_path: Path) -> None:
     for _ in month(tmp_path / "journals", days=2, messages=10):
         for place, engine in (("here", None), ("there", SparkEngine(spark))):
             audit_daily(tmp_path / "journals", tmp_path / place, engine=engine)
             publish("delta", tmp_path / place, tmp_path / f"lake of {place}")
     assert there("delta", tmp_path / "lake of there") == there("delta", tmp_path / "lake of here")
+
+
+@pytest.mark.spec("R-230")
+def test_spark_shows_the_comments_of_all_columns(spark, tmp_path: Path) -> None:
+    story = Story(tmp_path / "journals")
+    story.sender().sent("m")
+    story.end()
+    audit(tmp_path / "journals", tmp_path / "out")
+
+    for table, columns in COLUMNS.items():
+        if table != "days":  # of a daily audit
+            found = spark.read.parquet(str(tmp_path / "out" / table)).schema
+            assert {each.name: each.metadata.get("comment") for each in found} == {
+                each.name: each.comment for each in columns
+            }

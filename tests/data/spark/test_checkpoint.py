@@ -43,7 +43,7 @@ def given(broker: Broker, namespace: str = "contoso") -> dict[str, str]:
     return {"connectionString": string(broker, namespace), "queueName": "orders", "settlement": "complete"}
 
 
-def test_a_batch_that_was_planned_and_not_committed_does_not_count(tmp_path: Path) -> None:
+def test_a_planned_but_uncommitted_batch_does_not_count(tmp_path: Path) -> None:
     offsets = [{"orders": each, "orders@until": FAR} for each in (5, 9, 12)]
     assert committed_offset(checkpoint(tmp_path, *offsets, done=1)) == offsets[1]
 
@@ -57,7 +57,7 @@ def test_a_batch_that_was_planned_and_not_committed_does_not_count(tmp_path: Pat
     ],
     ids=["two sources", "another source", "no offset"],
 )
-def test_what_cannot_be_settled_from_is_said_on_one_line(tmp_path: Path, offset: object, told: str) -> None:
+def test_an_unusable_checkpoint_is_reported_in_one_line(tmp_path: Path, offset: object, told: str) -> None:
     with pytest.raises(CheckpointError) as raised:
         committed_offset(checkpoint(tmp_path, offset, done=0))
     assert told in str(raised.value)
@@ -71,7 +71,7 @@ def test_a_directory_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("G-1")
-def test_what_was_read_is_completed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_read_messages_are_completed(tmp_path: Path) -> None:
     with Broker({"contoso": 0}) as broker:
         broker.namespace("contoso").create_queue("orders")
         send(broker, "orders", [f"m{number}" for number in range(10)])
@@ -86,7 +86,7 @@ def test_what_was_read_is_completed_and_nothing_else(tmp_path: Path) -> None:
         assert "SharedAccessKey" not in results[0].output
 
 
-def test_a_queue_that_is_gone_is_named_with_the_next_step(tmp_path: Path) -> None:
+def test_a_deleted_queue_is_named_with_the_next_step(tmp_path: Path) -> None:
     with Broker({"contoso": 0}) as broker:
         there = checkpoint(tmp_path, of(broker, {"orders": 7, "orders@until": FAR}), done=0)
         result = CliRunner().invoke(
@@ -98,7 +98,7 @@ def test_a_queue_that_is_gone_is_named_with_the_next_step(tmp_path: Path) -> Non
     assert "check its name" in str(result.exception)
 
 
-def test_a_namespace_that_does_not_answer_is_no_success(tmp_path: Path) -> None:
+def test_a_silent_namespace_is_no_success(tmp_path: Path) -> None:
     with Broker({"contoso": 0}) as broker:
         broker.namespace("contoso").create_queue("orders")
         there = checkpoint(tmp_path, of(broker, {"orders": 7, "orders@until": FAR}), done=0)
@@ -112,7 +112,7 @@ def test_a_namespace_that_does_not_answer_is_no_success(tmp_path: Path) -> None:
     assert "check the address and the network" in str(result.exception)
 
 
-def test_who_settles_once_is_told_of_a_namespace_that_is_silent() -> None:
+def test_settling_once_reports_a_silent_namespace() -> None:
     with Broker({"contoso": 0}) as broker:
         options = {
             "connectionString": string(broker, "contoso"),

@@ -152,7 +152,7 @@ def assert_each_order_became_one_invoice(broker: Broker, printed: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.spec("R-143")
-def test_the_lines_for_a_zip_run_a_stream_and_a_table(broker: Broker, cluster: Cluster) -> None:
+def test_the_documented_zip_commands_run_a_stream_and_a_table(broker: Broker, cluster: Cluster) -> None:
     pack, submit = lines("--py-files")
     cluster.pack(pack)
     assert_each_order_became_one_invoice(broker, cluster.run(submit))
@@ -160,7 +160,7 @@ def test_the_lines_for_a_zip_run_a_stream_and_a_table(broker: Broker, cluster: C
 
 @pytest.mark.long
 @pytest.mark.spec("R-143")
-def test_the_lines_for_an_archive_run_a_stream_and_a_table_and_leave_pyspark_out(
+def test_the_documented_archive_commands_run_a_stream_and_a_table_without_pyspark(
     broker: Broker, cluster: Cluster
 ) -> None:
     pack, submit = lines("--archives")
@@ -172,7 +172,9 @@ def test_the_lines_for_an_archive_run_a_stream_and_a_table_and_leave_pyspark_out
 
 @pytest.mark.long
 @pytest.mark.spec("R-143")
-def test_the_line_for_spark_connect_runs_a_stream_and_a_table(broker: Broker, cluster: Cluster) -> None:
+def test_the_documented_spark_connect_command_runs_a_stream_and_a_table(
+    broker: Broker, cluster: Cluster
+) -> None:
     pack, _ = lines("--py-files")
     (submit,) = lines("SPARK_REMOTE")
     cluster.pack(pack)
@@ -183,7 +185,7 @@ def test_the_line_for_spark_connect_runs_a_stream_and_a_table(broker: Broker, cl
 
 @pytest.mark.long
 @pytest.mark.spec("R-143")
-def test_the_lines_of_the_first_job_run_on_a_laptop(cluster: Cluster) -> None:
+def test_the_first_job_of_the_docs_runs_on_a_laptop(cluster: Cluster) -> None:
     """With free ports, and without the installation."""
     (block,) = re.findall(
         r"^```bash\n(pip install.*?)^```$", HOW_TO.read_text("utf-8"), re.MULTILINE | re.DOTALL

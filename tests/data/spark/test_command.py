@@ -26,7 +26,7 @@ def sbpair(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.long
 @pytest.mark.trial  # a Spark of its own
 @pytest.mark.spec("G-1", "G-2", "G-4")
-def test_the_audit_of_a_demo_comes_to_the_ledgers_numbers(tmp_path: Path) -> None:
+def test_the_audit_of_a_demo_agrees_with_its_ledger(tmp_path: Path) -> None:
     journals, out = str(tmp_path / "journals"), tmp_path / "audit"
     demo = sbpair("demo", "--messages", "300", "--outage", "1", "--journal", journals, "--json")
     ledger = json.loads(demo.stdout.splitlines()[-1])
@@ -52,7 +52,9 @@ def test_the_audit_of_a_demo_comes_to_the_ledgers_numbers(tmp_path: Path) -> Non
     assert (out / "report.html").stat().st_size > 10_000
 
 
-def test_without_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_installing_command_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "sender-a-000001.jsonl").write_text("")
     monkeypatch.setattr("sbpair.data.spark.requirements._homes", lambda: iter(()))
     monkeypatch.setattr("sbpair.data.spark.requirements._wheel_home", lambda: None)
@@ -64,7 +66,7 @@ def test_without_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: py
     assert "\n" not in str(result.exception)
 
 
-def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
+def test_without_pyspark_the_installing_command_is_shown(tmp_path: Path) -> None:
     (tmp_path / "sender-a-000001.jsonl").write_text("")
     program = (
         "import sys; sys.modules['pyspark'] = None\n"
@@ -82,7 +84,7 @@ def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.trial  # a Spark of its own
 @pytest.mark.spec("P-40", "P-44")
-def test_the_syphon_as_a_job_of_one_machine_empties_the_backlogs_and_says_so(tmp_path: Path) -> None:
+def test_a_single_machine_syphon_job_drains_the_backlogs_and_reports_it(tmp_path: Path) -> None:
     sent = [f"m{number}" for number in range(30)]
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         broker.namespace("contoso").create_queue("orders")
@@ -108,7 +110,7 @@ def test_the_syphon_as_a_job_of_one_machine_empties_the_backlogs_and_says_so(tmp
 
 
 @pytest.mark.spec("R-229")
-def test_only_a_dry_run_of_a_replay_needs_no_connection(tmp_path: Path) -> None:
+def test_only_a_dry_run_of_a_replay_works_without_a_connection(tmp_path: Path) -> None:
     (tmp_path / "missing").mkdir()
     place = ["--audit", str(tmp_path), "--archive", str(tmp_path)]
     result = CliRunner().invoke(cli, ["spark", "replay", *place], standalone_mode=False)

@@ -44,7 +44,7 @@ def address_of(spark) -> str:
 
 @pytest.mark.long
 @pytest.mark.spec("G-1")
-def test_a_client_of_spark_connect_reads_journals_and_sends_what_they_tell(spark, tmp_path: Path) -> None:
+def test_a_spark_connect_client_reads_journals_and_sends_their_messages(spark, tmp_path: Path) -> None:
     story = Story(tmp_path / "journals")
     sender = story.sender()
     sender.sent("a", "b")

@@ -51,7 +51,7 @@ def ids_sent(batch: EncodedBatch[Given]) -> list[object]:
 
 
 @pytest.mark.spec("R-78")
-def test_only_the_first_message_and_unusual_ones_are_made_by_the_sdk() -> None:
+def test_only_the_first_and_unusual_messages_are_built_by_the_sdk() -> None:
     given = [Given("0"), Given("1"), Given("2", is_usual=False), Given("3")]
     batch = batch_of(given)
     request = freeze(batch)
@@ -64,7 +64,7 @@ def test_only_the_first_message_and_unusual_ones_are_made_by_the_sdk() -> None:
     assert [each.asked for each in given] == [1, 0, 1, 0]
 
 
-def test_messages_to_park_are_made_once_each() -> None:
+def test_each_parked_message_is_built_once() -> None:
     given = [Given(str(number), body=b"%d" % number) for number in range(3)]
     request = freeze(batch_of(given))
     request.rewrite("orders")
@@ -76,7 +76,7 @@ def test_messages_to_park_are_made_once_each() -> None:
     assert [each.application_properties["x-ms-path"] for each in request.rewritten] == ["orders"] * 3  # type: ignore[index]
 
 
-def test_a_batch_that_is_full_takes_no_more_and_stays_as_it_is() -> None:
+def test_a_full_batch_rejects_further_messages_unchanged() -> None:
     batch = batch_of([Given("0", b"x" * 400), Given("1", b"x" * 400)], 1000)
     before = batch.size_in_bytes
     with pytest.raises(MessageSizeExceededError):
@@ -87,7 +87,7 @@ def test_a_batch_that_is_full_takes_no_more_and_stays_as_it_is() -> None:
         batch_of([Given("0", b"x" * 2000)], 1000)
 
 
-def test_a_size_is_that_of_the_sdk() -> None:
+def test_the_computed_size_equals_that_of_the_sdk() -> None:
     given = [Given(str(number), b"x" * size) for number, size in enumerate((10, 220, 300, 70_000))]
     by_sdk: EncodedBatch[Given] = EncodedBatch(200_000)
     for each in given:
@@ -97,7 +97,7 @@ def test_a_size_is_that_of_the_sdk() -> None:
     assert ours.size_in_bytes <= by_sdk.size_in_bytes <= ours.size_in_bytes + 20 * len(given)
 
 
-def test_small_messages_are_known_to_have_room_on_the_secondary_without_a_look_at_each() -> None:
+def test_small_messages_skip_the_headroom_check() -> None:
     request = freeze(batch_of([Given("0"), Given("1", b"x" * 500)]))
 
     assert request.is_smaller(1000)
@@ -106,7 +106,7 @@ def test_small_messages_are_known_to_have_room_on_the_secondary_without_a_look_a
 
 
 @pytest.mark.spec("S-20")
-def test_a_later_sdk_that_keeps_its_batches_otherwise_encodes_every_message(
+def test_on_an_sdk_with_other_batches_every_message_is_encoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(copies, "_missed", set())

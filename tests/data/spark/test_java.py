@@ -35,15 +35,15 @@ def fake_java(home: Path, said: str) -> Path:
 
 
 @pytest.mark.parametrize("said", SAYS)
-def test_the_major_version_is_read_from_what_java_says(tmp_path: Path, said: str) -> None:
+def test_the_major_version_is_parsed_from_the_output_of_java(tmp_path: Path, said: str) -> None:
     assert requirements.java_version(fake_java(tmp_path, said) / "bin" / "java") == SAYS[said]
 
 
-def test_what_is_not_there_has_no_version(tmp_path: Path) -> None:
+def test_a_missing_java_has_no_version(tmp_path: Path) -> None:
     assert requirements.java_version(tmp_path / "java") is None
 
 
-def test_java_home_goes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_precedes_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = fake_java(tmp_path / "named", 'openjdk version "21.0.1"')
     on_path = fake_java(tmp_path / "path", 'openjdk version "17.0.1"')
     monkeypatch.setenv("PATH", str(on_path / "bin"))
@@ -55,7 +55,7 @@ def test_java_home_goes_before_the_path(tmp_path: Path, monkeypatch: pytest.Monk
     assert os.environ["JAVA_HOME"] == str(on_path)
 
 
-def test_one_that_is_too_old_is_passed_over_for_the_wheel(
+def test_a_java_that_is_too_old_is_skipped_in_favour_of_the_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", 'openjdk version "11.0.2"')))
@@ -69,7 +69,7 @@ def test_one_that_is_too_old_is_passed_over_for_the_wheel(
     assert (home / "bin" / "java").read_text().startswith(f"#!{sys.executable}")
 
 
-def test_without_any_it_is_said_what_was_found_and_what_to_install(
+def test_without_java_the_error_lists_what_was_found_and_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = fake_java(tmp_path / "old", 'openjdk version "11.0.2"')
@@ -83,7 +83,7 @@ def test_without_any_it_is_said_what_was_found_and_what_to_install(
 
 
 @pytest.mark.spec("R-149")
-def test_the_version_is_read_from_its_release_without_starting_a_jvm(tmp_path: Path) -> None:
+def test_the_java_version_is_read_from_its_release_file_without_starting_a_jvm(tmp_path: Path) -> None:
     java = fake_java(tmp_path, "no java at all") / "bin" / "java"
     (tmp_path / "release").write_text('IMPLEMENTOR="Debian"\nJAVA_VERSION="21.0.9"\n')
     assert requirements.java_version(java) == 21

@@ -21,7 +21,7 @@ NAMES = st.sampled_from([f"{folder}sender-{n}-000001.jsonl" for n in range(6) fo
 
 
 @given(st.lists(st.dictionaries(NAMES, st.integers(0, 2**48), max_size=5), max_size=8))
-def test_after_any_batches_each_file_has_its_last_position(batches: list[dict[str, int]]) -> None:
+def test_each_file_has_its_last_position_after_any_batches(batches: list[dict[str, int]]) -> None:
     offset: Offset = {}
     expected: dict[str, int] = {}
     for ends in batches:
@@ -35,7 +35,7 @@ def test_after_any_batches_each_file_has_its_last_position(batches: list[dict[st
     assert found.position_in("never seen") is None
 
 
-def test_an_offset_that_names_every_file_is_continued() -> None:
+def test_an_old_offset_that_names_every_file_is_continued() -> None:
     positions = Positions.of({"sender-a-000001.jsonl": 7, "sender-b-000001.jsonl.gz": 9})
 
     after = Positions.of(positions.advance({"sender-a-000001.jsonl": 8}).offset())
@@ -65,7 +65,7 @@ def names_in(reader: JournalStreamReader, start: Offset, end: Offset) -> list[st
 
 
 @pytest.mark.spec("R-79")
-def test_files_that_do_not_change_are_not_opened_again_and_take_few_bytes_of_an_offset(
+def test_unchanged_files_are_not_reopened_and_take_few_bytes_of_an_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 500
@@ -101,7 +101,7 @@ def test_files_that_do_not_change_are_not_opened_again_and_take_few_bytes_of_an_
 
 
 @pytest.mark.spec("R-79")
-def test_a_stream_that_finds_nothing_does_not_list_the_directory_again_at_once(
+def test_an_idle_stream_does_not_list_the_directory_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sbpair.data.spark import journal_source
@@ -119,7 +119,7 @@ def test_a_stream_that_finds_nothing_does_not_list_the_directory_again_at_once(
     assert waits == [0.0, 0.0, journal_source.POLL]
 
 
-def test_a_file_that_has_vanished_keeps_its_place(tmp_path: Path) -> None:
+def test_a_vanished_file_keeps_its_position(tmp_path: Path) -> None:
     file, reader = tmp_path / "sender-a-000001.jsonl", stream(tmp_path)
     file.write_text(LINE)
     first = next_offset(reader, {})
@@ -131,7 +131,7 @@ def test_a_file_that_has_vanished_keeps_its_place(tmp_path: Path) -> None:
     assert next_offset(stream(tmp_path), second) == second
 
 
-def test_a_file_that_is_gone_before_it_was_read_is_named(tmp_path: Path) -> None:
+def test_a_file_deleted_before_it_was_read_is_named(tmp_path: Path) -> None:
     file, reader = tmp_path / "sender-a-000001.jsonl", stream(tmp_path)
     file.write_text(LINE)
     end = next_offset(reader, {})

@@ -24,7 +24,7 @@ def keys(rows) -> Counter[tuple[str, int]]:
 
 
 @pytest.mark.spec("G-2")
-def test_a_batch_has_every_whole_record_with_its_place(spark, tmp_path: Path) -> None:
+def test_a_batch_has_every_whole_record_with_its_position(spark, tmp_path: Path) -> None:
     story = Story(tmp_path)
     sender = story.sender()
     for number in range(200):
@@ -45,7 +45,7 @@ def test_a_batch_has_every_whole_record_with_its_place(spark, tmp_path: Path) ->
             assert f'"ordinal":{row.ordinal},' in file.readline().decode()
 
 
-def test_a_stream_reads_what_is_appended_and_what_was_rolled_each_record_once(spark, tmp_path: Path) -> None:
+def test_a_stream_reads_appended_and_rolled_records_once_each(spark, tmp_path: Path) -> None:
     journals, out, state = tmp_path / "journals", str(tmp_path / "out"), str(tmp_path / "state")
     story = Story(journals)
     sender, other = story.sender(), story.sender()
@@ -103,7 +103,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_option_that_cannot_be_used_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_an_unusable_option_is_refused_by_name(tmp_path: Path, name: str) -> None:
     from sbpair.data.spark.journal_source import JournalOptions
 
     given, text = REFUSED[name]
@@ -111,14 +111,14 @@ def test_an_option_that_cannot_be_used_is_refused_by_name(tmp_path: Path, name: 
         JournalOptions.of({"path": str(tmp_path)} | {key.lower(): value for key, value in given.items()})
 
 
-def test_spark_tells_what_is_wrong_with_an_option(spark) -> None:
+def test_spark_reports_an_invalid_option(spark) -> None:
     from pyspark.errors import PySparkException
 
     with pytest.raises(PySparkException, match="sbpair-journal: /nowhere is not a directory"):
         spark.read.format("sbpair-journal").load("/nowhere").collect()
 
 
-def test_spark_says_on_one_line_why_a_journal_could_not_be_read(spark, tmp_path: Path) -> None:
+def test_spark_reports_an_unreadable_journal_in_one_line(spark, tmp_path: Path) -> None:
     from sbpair.data.spark.session import reason_of, session_errors
 
     (tmp_path / "sender-a-000001.jsonl").write_text("{}\n")
@@ -131,7 +131,7 @@ def test_spark_says_on_one_line_why_a_journal_could_not_be_read(spark, tmp_path:
     assert reason_of(raised.value) == f"Spark: sbpair-journal: {tmp_path} is not a directory"
 
 
-def test_columns_that_are_asked_for_are_read_and_no_others(spark, tmp_path: Path) -> None:
+def test_only_the_requested_columns_are_read(spark, tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.sender().sent("m")
     story.end()
@@ -149,7 +149,7 @@ NO_COLUMNS = {"color string": "a journal has no column 'color'", "v string": "th
 
 
 @pytest.mark.parametrize("asked", NO_COLUMNS)
-def test_a_column_that_a_journal_has_not_is_refused_by_name(tmp_path: Path, asked: str) -> None:
+def test_an_unknown_journal_column_is_refused_by_name(tmp_path: Path, asked: str) -> None:
     from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
     from sbpair.data.spark.journal_source import JournalDataSource
@@ -162,7 +162,7 @@ def test_a_column_that_a_journal_has_not_is_refused_by_name(tmp_path: Path, aske
 
 
 @pytest.mark.spec("R-74")
-def test_files_with_nothing_in_them_are_rows_that_say_so(tmp_path: Path) -> None:
+def test_empty_files_are_rows_that_say_so(tmp_path: Path) -> None:
     from pyspark.sql.types import StructType
 
     from sbpair.data.spark.journal_source import JournalOptions, JournalReader

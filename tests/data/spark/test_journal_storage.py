@@ -83,7 +83,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("uri", REFUSED)
-def test_a_uri_that_cannot_be_opened_is_refused_with_the_next_step_and_without_its_secret(uri: str) -> None:
+def test_an_unopenable_uri_is_refused_with_the_next_step_and_without_its_secret(uri: str) -> None:
     with pytest.raises(ValueError, match=REFUSED[uri]) as raised:
         JournalOptions.of({"path": uri})
     assert "secret-key" not in str(raised.value)

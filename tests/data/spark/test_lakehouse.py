@@ -84,7 +84,7 @@ def waiting(broker: Broker) -> int:
 
 @pytest.mark.long
 @pytest.mark.spec("R-148")
-def test_a_job_killed_before_and_after_its_commit_has_each_message_once(
+def test_a_job_killed_before_or_after_its_commit_has_each_message_once(
     broker: Broker, tmp_path: Path
 ) -> None:
     table, checkpoint = str(tmp_path / "table"), tmp_path / "state"
@@ -110,7 +110,7 @@ def test_a_job_killed_before_and_after_its_commit_has_each_message_once(
 
 
 @pytest.mark.spec("R-148")
-def test_the_how_to_shows_the_recipe_as_it_runs() -> None:
+def test_the_how_to_shows_the_tested_recipe() -> None:
     page = SAMPLE.parents[2] / "docs" / "how-to" / "spark.md"
     blocks = re.findall(
         r"^```python\n(def append_once.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
@@ -134,9 +134,7 @@ def crashing_after(write: Callable[[object, int], None], batch: int) -> Callable
 
 @pytest.mark.spec("R-148")
 @pytest.mark.parametrize("way", ["append_once", "merge"])
-def test_a_batch_that_runs_again_is_in_the_table_once(
-    spark, broker: Broker, tmp_path: Path, way: str
-) -> None:
+def test_a_repeated_batch_is_in_the_table_once(spark, broker: Broker, tmp_path: Path, way: str) -> None:
     table, checkpoint = str(tmp_path / "table"), str(tmp_path / "state")
 
     def write(rows: object, batch: int) -> None:
@@ -164,7 +162,7 @@ def property_of_a_query(spark) -> Iterator[None]:
 
 @pytest.mark.spec("R-148")
 @pytest.mark.parametrize(("way", "rows"), [("merge", 30), ("append_once", 50)])
-def test_with_a_new_checkpoint_a_merge_still_has_each_message_once(
+def test_a_merge_from_a_new_checkpoint_has_each_message_once(
     spark, broker: Broker, tmp_path: Path, way: str, rows: int
 ) -> None:
     """The first checkpoint is lost before anything of batches 0 and 1 is completed."""

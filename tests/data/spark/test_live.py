@@ -88,7 +88,7 @@ WATCHED = {
 
 
 @pytest.mark.parametrize("until", WATCHED)
-def test_a_message_of_which_nothing_more_is_told_in_time_is_an_alarm(
+def test_a_message_without_further_records_in_time_raises_an_alarm(
     found: Callable[[object], Found], until: Until
 ) -> None:
     rows = found(until).rows
@@ -102,7 +102,5 @@ KEPT = {COUNTERS: 1, Until.HOME: 1, Until.RECEIVED: 2}
 
 
 @pytest.mark.parametrize("query", KEPT)
-def test_a_query_remembers_what_is_recent_and_no_more(
-    found: Callable[[object], Found], query: object
-) -> None:
+def test_a_live_query_keeps_only_recent_messages(found: Callable[[object], Found], query: object) -> None:
     assert found(query).kept == KEPT[query]

@@ -33,7 +33,7 @@ def row(message: Message | bytes, *columns: str) -> dict[str, object]:
     return found
 
 
-def test_a_message_without_anything_is_a_row_of_nulls() -> None:
+def test_an_empty_message_is_a_row_of_nulls() -> None:
     found = row(Message(message_annotations=POSITION))
 
     given = {name: value for name, value in found.items() if value not in (None, {})}
@@ -57,14 +57,14 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_each_kind_of_body_is_bytes(name: str) -> None:
+def test_every_kind_of_body_is_read_as_bytes(name: str) -> None:
     body, expected = BODIES[name]
     found = row(Message(message_annotations=POSITION, body=body))
 
     assert (found["body"], found["body_type"]) == expected
 
 
-def test_an_expiry_is_that_of_the_message_or_its_time_to_live_after_it_was_enqueued() -> None:
+def test_an_expiry_is_the_messages_own_or_its_enqueue_time_plus_time_to_live() -> None:
     both = Message(Header(ttl=500), {}, POSITION, Properties(absolute_expiry_time=Timestamp(9_000)))
     relative = Message(Header(ttl=500), {}, POSITION)
 
@@ -79,7 +79,7 @@ FAR = Timestamp(10_000_000_000_000)  # in the year 2286: more nanoseconds than p
 
 @pytest.mark.spec("R-231")
 @pytest.mark.parametrize("columns", [(), ("expires_at", "trouble")], ids=["all columns", "two columns"])
-def test_an_expiry_that_means_never_is_null_and_one_that_no_table_holds_is_told(
+def test_an_expiry_of_never_is_null_and_one_too_large_for_a_table_is_reported(
     columns: tuple[str, ...],
 ) -> None:
     never, far = (
@@ -92,7 +92,7 @@ def test_an_expiry_that_means_never_is_null_and_one_that_no_table_holds_is_told(
 
 
 @pytest.mark.spec("R-79")
-def test_properties_keep_their_types_beside_their_text() -> None:
+def test_properties_have_their_types_and_their_text() -> None:
     sent = Message(
         message_annotations=POSITION, application_properties={"n": Int(7), "b": b"\x01", "no": None}
     )
@@ -117,7 +117,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_message_is_a_row_with_the_reason_beside_whole_ones(name: str) -> None:
+def test_a_malformed_message_is_a_row_with_the_reason(name: str) -> None:
     payload, reason = MALFORMED[name]
     whole = Message(message_annotations=POSITION, properties=Properties(message_id="m")).encode()
     found = message_rows.rows([batch(whole, payload, whole)])
@@ -129,13 +129,13 @@ def test_a_malformed_message_is_a_row_with_the_reason_beside_whole_ones(name: st
 
 
 @pytest.mark.parametrize("state", [-1, -128, 7])
-def test_an_unknown_state_is_a_number(state: int) -> None:
+def test_an_unknown_state_is_shown_as_a_number(state: int) -> None:
     sent = Message(message_annotations={**POSITION, Symbol("x-opt-message-state"): Int(state)})
 
     assert row(sent, "state") == {"state": str(state)}
 
 
-def test_an_alias_of_another_type_is_told_and_leaves_the_other_columns() -> None:
+def test_a_mistyped_alias_is_reported_and_leaves_the_other_columns() -> None:
     sent = Message(
         message_annotations=POSITION, application_properties={"x-ms-timetolive": "soon", "x-ms-path": "q"}
     )
@@ -146,7 +146,7 @@ def test_an_alias_of_another_type_is_told_and_leaves_the_other_columns() -> None
 
 
 @given(st.lists(st.sampled_from(sorted(TYPES)), min_size=1, unique=True))
-def test_any_selection_of_columns_is_that_part_of_the_whole_row(columns: list[str]) -> None:
+def test_any_selection_of_columns_equals_that_part_of_the_whole_row(columns: list[str]) -> None:
     sent = Message(
         Header(ttl=500, delivery_count=2),
         {},
@@ -161,7 +161,7 @@ def test_any_selection_of_columns_is_that_part_of_the_whole_row(columns: list[st
     assert None not in (whole["partition_key"], whole["dead_letter_reason"], whole["subject"])
 
 
-def test_bodies_that_are_not_wanted_are_null() -> None:
+def test_unrequested_bodies_are_null() -> None:
     sent = Message(message_annotations=POSITION, body=DataBody((b"a",))).encode()
     (found,) = message_rows.rows([batch(sent, columns=("body", "message_id", "body_type"), with_body=False)])
 
@@ -228,7 +228,7 @@ MESSAGES = st.builds(
     st.lists(MESSAGES, min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=2),
 )
-def test_columns_have_the_values_of_the_general_decoder(
+def test_fast_columns_equal_those_of_the_general_decoder(
     messages: list[Message], damage: list[tuple[int, int]]
 ) -> None:
     payloads = []

@@ -90,11 +90,12 @@ class Engine:
         return True
 
     def work(self, times: int = 1, *, crash: str = "") -> list[str]:
-        """Run one batch; ``crash`` ends it early at a point."""
+        """Run one batch, planned once and evaluated so many times; ``crash`` ends it early at a point."""
         start, end = self.start, self.offsets[self.done]
         self.reader.commit(start)
+        planned = self.reader.partitions(start, end)
         for _ in range(times):
-            bodies = [row["body"].decode() for row in self._read(start, end)]
+            bodies = [row["body"].decode() for row in rows_of(self.reader, planned)]
         if crash == "before sink":
             return []
         self.sink += bodies
@@ -102,9 +103,6 @@ class Engine:
             return bodies
         self.done += 1
         return bodies
-
-    def _read(self, start: Offset, end: Offset) -> list[dict[str, object]]:
-        return rows_of(self.reader, self.reader.partitions(start, end))
 
     def available_now(self) -> list[str]:
         self.restart()
@@ -119,7 +117,7 @@ def waiting(broker: Broker, path: str, side: str = "contoso") -> int:
     return broker.namespace(side).counts(path).active
 
 
-def test_a_batch_shows_what_waits_and_leaves_it_there(broker: Broker, queue: str) -> None:
+def test_a_batch_reads_waiting_messages_and_leaves_them_in_the_queue(broker: Broker, queue: str) -> None:
     send(broker, queue, "a", "b", "c", subject="s", application_properties={"n": 1}, content_type="text")
     reader = MessageReader(options(broker, queue, minPartitions="2"), schema())
 
@@ -136,7 +134,7 @@ def test_a_batch_shows_what_waits_and_leaves_it_there(broker: Broker, queue: str
     assert first["enqueued_time"] is not None
 
 
-def test_a_range_given_by_hand_is_read_and_bodies_are_left_out_on_request(broker: Broker, queue: str) -> None:
+def test_a_given_range_is_read_and_bodies_can_be_omitted(broker: Broker, queue: str) -> None:
     send(broker, queue, *"abcdef")
     ends = {
         "startingSequenceNumbers": f'{{"{queue}": 2}}',
@@ -151,7 +149,7 @@ def test_a_range_given_by_hand_is_read_and_bodies_are_left_out_on_request(broker
     assert {row["body"] for row in rows} == {None}
 
 
-def test_only_the_columns_asked_for_are_read_in_their_order(broker: Broker, queue: str) -> None:
+def test_only_the_requested_columns_are_read_in_their_order(broker: Broker, queue: str) -> None:
     send(broker, queue, "a", "b")
     reader = MessageReader(options(broker, queue), schema("body", "message_id"))
 
@@ -162,7 +160,7 @@ def test_only_the_columns_asked_for_are_read_in_their_order(broker: Broker, queu
     ]  # fmt: skip
 
 
-def test_a_settlement_of_many_pages_needs_one_link(
+def test_a_settlement_of_many_pages_uses_one_link(
     broker: Broker, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bodies = [f"m{number:03}" for number in range(450)]  # three pages
@@ -185,14 +183,14 @@ def test_a_settlement_of_many_pages_needs_one_link(
     ("colour", "string", "a message has no column 'colour'; the columns are namespace, queue, "),
     ("body", "string", "the column 'body' is of type binary"),
 ])  # fmt: skip
-def test_a_column_that_a_message_has_not_is_refused_by_name(name: str, kind: str, text: str) -> None:
+def test_an_unknown_message_column_is_refused_by_name(name: str, kind: str, text: str) -> None:
     source = MessageDataSource({"connectionString": "env:NOWHERE", "queueName": "orders"})
     with pytest.raises(ValueError, match=f"sbpair: {text}"):
         source.reader(StructType().add("message_id", "string").add(name, kind))
 
 
 @pytest.mark.spec("R-79")
-def test_a_batch_reads_what_was_sent_a_moment_ago(broker: Broker, queue: str) -> None:
+def test_a_batch_reads_messages_sent_just_before(broker: Broker, queue: str) -> None:
     send(broker, queue, "a", "b")
     given = {"connectionString": broker.namespace("contoso").connection_string, "queueName": queue}
     reader = MessageReader(SourceOptions.of(given), schema())
@@ -202,7 +200,7 @@ def test_a_batch_reads_what_was_sent_a_moment_ago(broker: Broker, queue: str) ->
 
 @pytest.mark.spec("R-79")
 @pytest.mark.parametrize("option", ["startingSequenceNumbers", "endingSequenceNumbers"])
-def test_a_number_for_an_entity_that_is_not_read_is_refused_by_name(option: str) -> None:
+def test_a_starting_number_for_an_unread_entity_is_refused_by_name(option: str) -> None:
     given = {"connectionString": "env:NOWHERE", "queueName": "orders,returns"}
     with pytest.raises(ValueError, match=f"{option} names 'ordrs', which is not read; did you mean orders"):
         SourceOptions.of(given | {option: '{"ordrs": 41}'})
@@ -233,7 +231,7 @@ def test_dead_letters_and_subscriptions_are_read_by_their_own_options(broker: Br
     assert [row["body"] for row in rows_of(news, news.partitions())] == [b"news"]
 
 
-def test_what_a_parked_message_was_relieved_of_is_shown(broker: Broker, queue: str) -> None:
+def test_the_original_properties_of_a_parked_message_are_shown(broker: Broker, queue: str) -> None:
     primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
     with PairedServiceBusClient.from_connection_strings(
         primary.connection_string,
@@ -258,7 +256,7 @@ def test_what_a_parked_message_was_relieved_of_is_shown(broker: Broker, queue: s
     assert str(row["queue"]).startswith("contoso/x-servicebus-transfer/")
 
 
-def test_one_run_of_what_is_available_leaves_nothing_on_the_broker(broker: Broker, queue: str) -> None:
+def test_an_available_now_run_leaves_no_message_on_the_broker(broker: Broker, queue: str) -> None:
     bodies = [f"m{number}" for number in range(25)]
     send(broker, queue, *bodies)
     engine = Engine(options(broker, queue, settlement="complete", maxMessagesPerTrigger="10"))
@@ -278,7 +276,7 @@ def test_nothing_is_consumed_by_default(broker: Broker, queue: str) -> None:
 
 
 @pytest.mark.parametrize("crash", ["before sink", "before commit"])
-def test_a_batch_that_did_not_reach_the_commit_log_is_still_on_the_broker(
+def test_a_batch_missing_in_the_commit_log_is_still_on_the_broker(
     broker: Broker, queue: str, crash: str
 ) -> None:
     send(broker, queue, *"abcdef")
@@ -306,7 +304,7 @@ def test_a_frame_that_is_evaluated_twice_reads_the_same_messages(broker: Broker,
     assert waiting(broker, queue) == 0
 
 
-def test_what_another_consumer_took_is_not_missed_by_both(broker: Broker, queue: str) -> None:
+def test_every_message_is_read_by_the_batch_or_by_another_consumer(broker: Broker, queue: str) -> None:
     send(broker, queue, *"abcdef")
     engine = Engine(options(broker, queue, settlement="complete", maxMessagesPerTrigger="3"))
     assert engine.plan()
@@ -325,7 +323,7 @@ def test_what_another_consumer_took_is_not_missed_by_both(broker: Broker, queue:
     assert waiting(broker, queue) == 0
 
 
-def test_a_message_that_comes_while_a_batch_is_settled_is_left_alone(broker: Broker, queue: str) -> None:
+def test_a_message_that_arrives_during_a_settlement_is_not_touched(broker: Broker, queue: str) -> None:
     send(broker, queue, "a")
     engine = Engine(options(broker, queue, settlement="complete"))
     assert engine.plan()
@@ -341,9 +339,7 @@ def test_a_message_that_comes_while_a_batch_is_settled_is_left_alone(broker: Bro
     assert engine.available_now() == ["late"]
 
 
-def test_a_queue_that_was_created_again_under_a_checkpoint_is_named_and_not_settled(
-    broker: Broker, queue: str
-) -> None:
+def test_a_recreated_queue_is_named_and_not_settled(broker: Broker, queue: str) -> None:
     send(broker, queue, "a", "b", "c")
     engine = Engine(options(broker, queue, settlement="complete"))
     assert engine.plan()
@@ -360,7 +356,7 @@ def test_a_queue_that_was_created_again_under_a_checkpoint_is_named_and_not_sett
 
 
 @pytest.mark.spec("R-144")
-def test_a_queue_that_was_created_again_is_noticed_by_a_stream_that_peeks(broker: Broker, queue: str) -> None:
+def test_a_peeking_stream_notices_a_recreated_queue(broker: Broker, queue: str) -> None:
     send(broker, queue, *"abcde")
     first, other = Engine(options(broker, queue)), Engine(options(broker, queue, failOnDataLoss="false"))
     assert first.available_now() == other.available_now() == list("abcde")
@@ -374,9 +370,7 @@ def test_a_queue_that_was_created_again_is_noticed_by_a_stream_that_peeks(broker
     assert other.available_now()[-7:] == [f"other {number}" for number in range(7)]
 
 
-def test_a_queue_that_was_created_again_is_noticed_by_a_task_that_settles_too(
-    broker: Broker, queue: str
-) -> None:
+def test_a_settling_task_notices_a_recreated_queue(broker: Broker, queue: str) -> None:
     send(broker, queue, "a")
     engine = Engine(options(broker, queue, settlement="complete"))
     assert engine.plan()
@@ -390,9 +384,7 @@ def test_a_queue_that_was_created_again_is_noticed_by_a_task_that_settles_too(
     assert waiting(broker, queue) == 3
 
 
-def test_a_batch_has_no_more_bytes_than_were_asked_for_and_one_message_at_least(
-    broker: Broker, queue: str
-) -> None:
+def test_a_batch_respects_the_byte_limit_but_has_at_least_one_message(broker: Broker, queue: str) -> None:
     send(broker, queue, *"123456", application_properties={"filling": "x" * 1000})
     engine = Engine(options(broker, queue, settlement="complete", maxBytesPerTrigger="3000"))
     sizes = []
@@ -406,7 +398,7 @@ def test_a_batch_has_no_more_bytes_than_were_asked_for_and_one_message_at_least(
     assert len(tiny.work()) == 1
 
 
-def test_a_scheduled_message_is_read_when_its_time_has_come(broker: Broker, queue: str) -> None:
+def test_a_scheduled_message_is_read_when_due(broker: Broker, queue: str) -> None:
     from datetime import UTC, datetime
 
     send(broker, queue, "later", scheduled_enqueue_time_utc=datetime.now(UTC) + timedelta(hours=1))
@@ -464,9 +456,7 @@ def test_a_partitioned_entity_is_consumed() -> None:
 
 @pytest.mark.spec("R-77")
 @pytest.mark.parametrize("how", ["deferred", "locked"])
-def test_a_message_that_cannot_be_received_does_not_bring_others_out(
-    broker: Broker, queue: str, how: str
-) -> None:
+def test_an_unreceivable_message_does_not_lock_others(broker: Broker, queue: str, how: str) -> None:
     sent = [f"m{number:03}" for number in range(300)]
     send(broker, queue, *sent)
     engine = Engine(options(broker, queue, settlement="complete", maxMessagesPerTrigger="30"))
@@ -492,7 +482,7 @@ def test_a_message_that_cannot_be_received_does_not_bring_others_out(
         assert waiting(broker, queue) == left
 
 
-def test_a_stream_starts_again_on_a_new_entity_where_loss_is_accepted(broker: Broker, queue: str) -> None:
+def test_a_stream_restarts_on_a_recreated_entity_where_loss_is_accepted(broker: Broker, queue: str) -> None:
     send(broker, queue, "a", "b", "c")
     engine = Engine(options(broker, queue, settlement="complete", failOnDataLoss="false"))
     assert engine.available_now() == ["a", "b", "c"]
@@ -508,7 +498,7 @@ def test_a_stream_starts_again_on_a_new_entity_where_loss_is_accepted(broker: Br
     assert waiting(broker, queue) == 0
 
 
-def test_a_connection_that_was_lost_between_batches_is_opened_anew(broker: Broker, queue: str) -> None:
+def test_a_connection_lost_between_batches_is_reopened(broker: Broker, queue: str) -> None:
     send(broker, queue, "a")
     engine = Engine(options(broker, queue, settlement="complete"))
     assert engine.available_now() == ["a"]
@@ -520,14 +510,14 @@ def test_a_connection_that_was_lost_between_batches_is_opened_anew(broker: Broke
     assert waiting(broker, queue) == 0
 
 
-def test_a_queue_that_does_not_exist_is_named_and_a_missing_backlog_is_empty(broker: Broker) -> None:
+def test_a_missing_queue_is_named_and_a_missing_backlog_is_empty(broker: Broker) -> None:
     with pytest.raises(SourceError, match=r"sbpair: nowhere: .*check its name"):
         MessageReader(options(broker, "nowhere"), schema()).partitions()
     backlogs = options(broker, backlogs="true", primaryNamespaceName="fabrikam")
     assert MessageReader(backlogs, schema()).partitions() == []
 
 
-def test_a_wrong_key_is_told_without_the_key(broker: Broker, queue: str) -> None:
+def test_a_wrong_key_is_reported_without_the_key(broker: Broker, queue: str) -> None:
     good = broker.namespace("contoso").connection_string
     key = good.split("SharedAccessKey=")[1].split(";")[0]
     given = {"connectionString": good.replace(key, "bm90IHRoZSBrZXk="), "queueName": queue}
@@ -568,7 +558,7 @@ def test_an_option_that_cannot_be_used_is_refused_by_name(name: str) -> None:
         SourceOptions.of({"connectionString": "env:NOWHERE"} | given)
 
 
-def test_a_batch_does_not_settle() -> None:
+def test_a_batch_read_settles_nothing() -> None:
     given = {"connectionString": "env:NOWHERE", "queueName": "a", "settlement": "complete"}
     with pytest.raises(ValueError, match="settlement=complete is for streams"):
         MessageReader(SourceOptions.of(given), schema())

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from sbpair.broker import Broker
 from sbpair.broker.clock import ShiftedClock
@@ -38,7 +39,7 @@ def pair(broker: Broker) -> dict[str, str]:
 
 @pytest.mark.long
 @pytest.mark.spec("G-1", "P-44")
-def test_a_slow_program_that_looks_twice_beside_a_syphon_loses_nothing(
+def test_a_slow_program_that_reads_twice_beside_a_syphon_loses_nothing(
     spark, broker: Broker, tmp_path: Path
 ) -> None:
     """The batch is evaluated twice, takes longer than a lock, and a syphon empties the same backlogs."""
@@ -89,7 +90,7 @@ def test_a_slow_program_that_looks_twice_beside_a_syphon_loses_nothing(
 
 @pytest.mark.long
 @pytest.mark.spec("G-1", "P-3", "P-21")
-def test_a_stream_goes_on_when_the_primary_goes_down_and_a_syphon_job_brings_the_rest_home(
+def test_a_stream_survives_a_primary_outage_and_a_syphon_job_brings_the_rest_home(
     spark, broker: Broker, tmp_path: Path
 ) -> None:
     primary = broker.namespace("contoso")
@@ -139,8 +140,47 @@ def test_a_stream_goes_on_when_the_primary_goes_down_and_a_syphon_job_brings_the
     assert not events.where("event = 'backlogs_drained'").count(), "one of many cannot say it of all"
 
 
+@pytest.mark.spec("R-240")
+@pytest.mark.parametrize("loads", [1, 2], ids=["of one load", "of two loads"])
+def test_a_stream_unioned_with_itself_is_refused_before_it_completes_anything(
+    spark, broker: Broker, tmp_path: Path, loads: int
+) -> None:
+    """Each branch would be a reader of its own, and complete what only the other has read."""
+    fabrikam = broker.namespace("fabrikam")
+    fabrikam.create_queue("in")
+    send(broker, "in", [f"m{number}" for number in range(20)], "fabrikam")
+
+    def consume(union: bool, state: str) -> list[str]:
+        stream = (
+            spark.readStream.format("sbpair")
+            .options(connectionString=string(broker, "fabrikam"), queueName="in", settlement="complete")
+            .option("safetyLagMs", "0")
+        )
+        rows = stream.load()
+        other = rows if loads == 1 else stream.load()
+        both = rows.where("message_id < 'm2'").union(other.where("message_id >= 'm2'")) if union else rows
+        seen: list[str] = []
+        query = (
+            both.writeStream.foreachBatch(
+                lambda batch, number: seen.extend(row.message_id for row in batch.collect())
+            )
+            .option("checkpointLocation", str(tmp_path / state))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return seen
+
+    with pytest.raises(StreamingQueryException, match="in is consumed by this Spark already"):
+        consume(True, "united")
+    assert fabrikam.counts("in").active == 20
+    assert len(consume(False, "once")) == 20
+    assert consume(False, "again") == []  # a stopped query has left it free
+    assert fabrikam.counts("in").active == 0
+
+
 @pytest.mark.spec("R-72")
-def test_a_query_outlives_an_outage_and_its_progress_says_why_nothing_comes(
+def test_a_query_survives_an_outage_and_its_progress_names_the_reason(
     spark, broker: Broker, tmp_path: Path
 ) -> None:
     fabrikam = broker.namespace("fabrikam")
@@ -198,7 +238,22 @@ def test_a_table_is_written_in_batches_and_gets_an_id_for_each_row(spark, broker
         ).mode("append").save()
 
 
-def test_what_an_audit_misses_is_sent_again_from_an_archive(spark, broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.spec("R-235")
+def test_a_table_is_read_with_the_options_of_the_query(spark, broker: Broker) -> None:
+    broker.namespace("contoso").create_queue("orders")
+    send(broker, "orders", ["o1"])
+    given = {"connectionString": string(broker, "contoso"), "queueName": "orders"}
+    options = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
+    spark.sql("CREATE TABLE messages USING sbpair")
+    try:
+        (row,) = spark.sql(f"SELECT message_id FROM messages WITH ({options})").collect()
+    finally:
+        spark.sql("DROP TABLE messages")
+
+    assert row.message_id == "o1"
+
+
+def test_messages_an_audit_misses_are_resent_from_an_archive(spark, broker: Broker, tmp_path: Path) -> None:
     from sbpair.data.spark.replay import Replayed, replay
 
     broker.namespace("contoso").create_queue("again")

@@ -50,7 +50,7 @@ def elsewhere(engine: Engine, reference: str, **more: str) -> Engine:
 
 @pytest.mark.spec("R-71")
 @pytest.mark.parametrize("settlement", ["none", "complete"])
-def test_a_query_ends_on_another_namespace_before_anything_is_completed(
+def test_a_query_on_another_namespace_ends_before_it_completes_anything(
     broker: Broker, settlement: str
 ) -> None:
     engine = Engine(options(string(broker, "contoso"), settlement=settlement))
@@ -67,7 +67,7 @@ def test_a_query_ends_on_another_namespace_before_anything_is_completed(
 
 @pytest.mark.spec("R-71")
 @pytest.mark.parametrize("done", [0, 1], ids=["the first batch", "a later batch"])
-def test_a_batch_that_runs_again_does_not_run_on_another_namespace(broker: Broker, done: int) -> None:
+def test_a_repeated_batch_does_not_run_on_another_namespace(broker: Broker, done: int) -> None:
     engine = Engine(options(string(broker, "contoso"), settlement="complete", maxMessagesPerTrigger="2"))
     for _ in range(done):
         assert engine.plan()
@@ -81,9 +81,7 @@ def test_a_batch_that_runs_again_does_not_run_on_another_namespace(broker: Broke
 
 
 @pytest.mark.spec("R-71")
-def test_a_task_for_which_the_reference_says_something_else_by_now_settles_nothing(
-    broker: Broker, tmp_path: Path
-) -> None:
+def test_a_task_whose_reference_changed_settles_nothing(broker: Broker, tmp_path: Path) -> None:
     reference = tmp_path / "connection"
     reference.write_text(string(broker, "contoso"))
     engine = Engine(options(f"file:{reference}", settlement="complete", maxMessagesPerTrigger="2"))
@@ -101,7 +99,7 @@ def test_a_task_for_which_the_reference_says_something_else_by_now_settles_nothi
 
 
 @pytest.mark.spec("R-71")
-def test_a_checkpoint_from_before_is_refused_where_it_would_complete_and_adopted_where_not(
+def test_an_old_checkpoint_is_refused_where_it_would_complete_and_adopted_elsewhere(
     broker: Broker,
 ) -> None:
     old = {"orders": 3, "orders@until": 2**50}
@@ -118,7 +116,7 @@ def test_a_checkpoint_from_before_is_refused_where_it_would_complete_and_adopted
 
 
 @pytest.mark.spec("R-71")
-def test_a_checkpoint_of_a_query_that_consumed_nothing_does_not_begin_to_consume(broker: Broker) -> None:
+def test_a_checkpoint_of_a_peeking_query_does_not_start_to_consume(broker: Broker) -> None:
     """It may have begun behind unread messages, as this one did."""
     browsing = Engine(options(string(broker, "contoso"), startingSequenceNumbers='{"orders": 4}'))
     assert browsing.available_now() == ["body of m3", "body of m4"]
@@ -130,7 +128,7 @@ def test_a_checkpoint_of_a_query_that_consumed_nothing_does_not_begin_to_consume
 
 
 @pytest.mark.spec("R-71")
-def test_messages_of_a_new_entity_are_not_completed_by_a_settlement_that_was_left_for_later(
+def test_a_deferred_settlement_does_not_complete_messages_of_a_recreated_entity(
     broker: Broker,
 ) -> None:
     """The entity is created again, and the batch after that could not settle: the next one would."""
@@ -151,12 +149,12 @@ def test_messages_of_a_new_entity_are_not_completed_by_a_settlement_that_was_lef
     "netloc",
     ["contoso.example", "Contoso.Example:5671", "sb://contoso.example/", "sb://contoso.example:5671"],
 )
-def test_a_namespace_is_known_by_its_host_however_it_is_written(netloc: str) -> None:
+def test_a_namespace_is_identified_by_its_host_in_any_spelling(netloc: str) -> None:
     assert origin_name(netloc) == "contoso.example"
     assert origin_name("localhost:5672") != origin_name("localhost:5673")
 
 
-def test_an_offset_is_the_same_text_when_nothing_has_changed() -> None:
+def test_an_unchanged_offset_has_the_same_text() -> None:
     offset = with_origin({"b": 1, "a": 2}, "contoso")
     again = with_origin(
         {name: number for name, number in offset.items() if isinstance(number, int)}, "contoso"
@@ -168,7 +166,7 @@ def test_an_offset_is_the_same_text_when_nothing_has_changed() -> None:
 
 
 @pytest.mark.spec("R-71", "R-72")
-def test_ten_minutes_of_outage_with_a_switch_to_the_other_namespace_lose_nothing(
+def test_an_outage_of_ten_minutes_with_a_switch_of_namespace_loses_nothing(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time is driven. An operator switches the string half-way, and a query of its own reads the other side."""

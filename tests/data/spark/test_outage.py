@@ -9,6 +9,7 @@ import pytest
 
 from sbpair.broker import Broker, Throttle
 from sbpair.data.spark import entities, message_source, sending
+from sbpair.data.spark.entities import Entities
 from sbpair.data.spark.message_sink import SinkOptions, client_of, destination
 from sbpair.data.spark.message_source import MessageReader, MessageStreamReader
 from sbpair.data.spark.outage import OutageState, pause_of
@@ -20,8 +21,6 @@ from tests.data.spark import message_rows
 from tests.data.spark.ledger import bodies_in, send, string
 from tests.data.spark.message_rows import schema
 from tests.data.spark.test_message_source import Engine
-
-Sleeper = Callable[[float], None]
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def asked_again(engine: Engine) -> bool:
 
 @pytest.mark.spec("R-72")
 @pytest.mark.parametrize("how", ["reset", "refuse", "silent"])
-def test_a_stream_waits_through_an_outage_and_tells_it_in_its_progress(
+def test_a_stream_waits_through_an_outage_and_reports_it_in_its_progress(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     send(broker, "orders", ["a"])
@@ -121,7 +120,7 @@ def test_a_task_waits_through_an_outage_and_reads_each_message_once(
 
 
 @pytest.mark.spec("R-72")
-def test_a_throttled_task_waits_as_long_as_it_is_asked_to(
+def test_a_throttled_task_waits_for_the_requested_time(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(broker, "orders", ["a"])
@@ -144,7 +143,7 @@ def test_a_stream_gives_up_when_its_outage_timeout_is_over(broker: Broker) -> No
 
 
 @pytest.mark.spec("R-72")
-def test_a_run_of_what_is_available_does_not_end_in_an_outage_as_if_there_were_nothing(
+def test_an_available_now_run_does_not_end_as_empty_in_an_outage(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(broker, "orders", ["a"])
@@ -161,24 +160,42 @@ def test_a_run_of_what_is_available_does_not_end_in_an_outage_as_if_there_were_n
 
 
 @pytest.mark.spec("R-72")
-def test_a_batch_waits_a_minute_and_a_stream_for_ever_unless_they_are_told(broker: Broker) -> None:
-    assert MessageReader(options(broker), schema())._entities()._limit == 60
-    assert MessageStreamReader(options(broker), schema())._entities()._limit == math.inf
-    assert MessageReader(options(broker, outageTimeout="forever"), schema())._entities()._limit == math.inf
-    assert MessageStreamReader(options(broker, outageTimeout="600"), schema())._outage.limit == 600
+def test_by_default_a_batch_waits_a_minute_and_a_stream_forever(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    class AskedError(Exception):
+        """The namespace would be asked now."""
+
+    def ask(given: SourceOptions, origin: str | None, patience: float) -> Entities:
+        waits.append(patience)
+        raise AskedError
+
+    monkeypatch.setattr(message_source, "Entities", ask)
+    for timeout in ({}, {"outageTimeout": "forever"}, {"outageTimeout": "600"}):
+        given = options(broker, **timeout)
+        for act in (
+            MessageReader(given, schema()).partitions,
+            MessageStreamReader(given, schema()).initialOffset,
+        ):
+            with pytest.raises(AskedError):
+                act()
+
+    assert waits == [60, math.inf, math.inf, math.inf, 600, 600]
     with pytest.raises(ValueError, match="outageTimeout must be a number of seconds"):
         options(broker, outageTimeout="soon")
 
 
 @pytest.mark.spec("R-72")
-def test_what_waiting_does_not_cure_ends_a_stream_at_once(broker: Broker) -> None:
+def test_an_error_that_waiting_cannot_cure_ends_a_stream_at_once(broker: Broker) -> None:
     with pytest.raises(SourceError, match="check its name") as raised:
         Engine(options(broker, queueName="nowhere")).plan()
     assert not isinstance(raised.value, NoAnswerError)
 
 
 @pytest.mark.spec("R-72")
-def test_a_sink_sends_again_while_neither_namespace_takes_a_message(
+def test_a_sink_retries_while_neither_namespace_accepts_a_message(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = SinkOptions.of(
@@ -228,6 +245,6 @@ def test_the_waits_of_an_outage_grow_and_end_with_its_limit() -> None:
 
 
 @pytest.mark.parametrize(("said", "pause"), [("Please wait 2 seconds and try again.", 2.0), ("busy", 10.0)])
-def test_a_throttle_is_believed_when_it_says_how_long(said: str, pause: float) -> None:
+def test_the_pause_given_by_a_throttle_is_used(said: str, pause: float) -> None:
     assert pause_of(said) == pause
     assert OutageState(math.inf).failed(0.0, pause_of(said)) == pause

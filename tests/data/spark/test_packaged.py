@@ -51,7 +51,7 @@ def run(program: str, zipped: Path, pickled: Path) -> str:
         ("syphon_source", "SyphonDataSource", "sbpair-syphon"),
     ],
 )
-def test_an_instance_from_a_zip_takes_the_path_of_the_zip_along(
+def test_an_instance_pickled_from_a_zip_carries_the_path_of_the_zip(
     tmp_path: Path, module: str, name: str, form: str
 ) -> None:
     zipped, pickled = packed(tmp_path), tmp_path / "source.pickle"

@@ -59,7 +59,7 @@ class Clock:
 
 
 @pytest.mark.spec("R-76")
-def test_an_idle_query_asks_twice_a_minute_and_remembers_what_is_settled(
+def test_an_idle_query_polls_twice_a_minute_and_remembers_what_is_settled(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
@@ -77,7 +77,7 @@ def test_an_idle_query_asks_twice_a_minute_and_remembers_what_is_settled(
 
 
 @pytest.mark.spec("R-76")
-def test_a_query_with_more_to_read_does_not_wait_and_one_that_is_through_waits_a_second(
+def test_a_query_with_more_to_read_does_not_wait_and_a_finished_one_waits_a_second(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
@@ -93,7 +93,7 @@ def test_a_query_with_more_to_read_does_not_wait_and_one_that_is_through_waits_a
 
 
 @pytest.mark.spec("R-76")
-def test_the_intervals_can_be_chosen(broker: Broker) -> None:
+def test_the_polling_intervals_are_configurable(broker: Broker) -> None:
     never = Polling(0, 30)
     never.polled(5.0, has_found=False, has_more=False)
     assert never.wait(5.0) == 0
@@ -108,7 +108,7 @@ def test_the_intervals_can_be_chosen(broker: Broker) -> None:
         options(broker, maxPollIntervalSeconds="often")
 
 
-def test_the_progress_says_how_far_the_broker_is_ahead_of_a_batch(broker: Broker) -> None:
+def test_the_progress_shows_how_far_the_broker_is_ahead(broker: Broker) -> None:
     send(broker, "orders", list("abcdef"))
     engine = Engine(options(broker, maxMessagesPerTrigger="2"))
     assert engine.plan()

@@ -40,7 +40,7 @@ def decoded(annotations: bytes) -> tuple[int | None, int | None, int]:
 
 @pytest.mark.spec("R-77")
 @given(st.lists(ANNOTATIONS, min_size=1, max_size=4))
-def test_the_position_of_any_annotations_is_the_decoded_one_whatever_layout_came_before(
+def test_the_fast_position_agrees_with_the_decoder_for_any_annotations(
     several: list[dict[object, object]],
 ) -> None:
     for each in several:
@@ -67,9 +67,7 @@ def test_a_message_to_be_settled_has_the_position_of_the_message_that_was_read(
 
 @pytest.mark.spec("R-77")
 @given(st.integers(0, 80), st.integers(0, 255))
-def test_a_message_that_is_cut_or_changed_has_no_position_or_the_one_that_can_be_decoded(
-    place: int, value: int
-) -> None:
+def test_a_damaged_message_has_no_position_or_the_decodable_one(place: int, value: int) -> None:
     annotations = {Symbol("x-opt-sequence-number"): 2**40, Symbol("x-opt-enqueued-time"): Timestamp(7)}
     payload = Message(Header(delivery_count=1), message_annotations=annotations).encode()  # type: ignore[arg-type]
     changed = payload[:place] + bytes((value,)) + payload[place + 1 :]
@@ -85,12 +83,12 @@ def test_a_message_that_is_cut_or_changed_has_no_position_or_the_one_that_can_be
 @pytest.mark.parametrize(
     "begin", [b"\x00\x53\x70\xc0", b"\x00\x53\x71\xc1", b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"]
 )
-def test_a_message_that_ends_within_the_head_of_a_section_has_no_position(begin: bytes) -> None:
+def test_a_message_truncated_in_a_section_header_has_no_position(begin: bytes) -> None:
     for payload in (begin, begin + b"\x00", Message(Header(delivery_count=1)).encode() + begin):
         assert unsettled_message(payload) == (None, None, 0, payload)
 
 
-def test_layouts_that_alternate_are_not_cached_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_alternating_layouts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(positions, "_layouts", {})
     monkeypatch.setattr(positions, "_lessons", {})
     walked: list[bytes] = []
@@ -107,12 +105,12 @@ def test_layouts_that_alternate_are_not_cached_for_ever(monkeypatch: pytest.Monk
     assert len(walked) == MAX_LESSONS
 
 
-def test_more_layouts_than_are_kept_are_read_too() -> None:
+def test_layouts_beyond_the_cache_are_read() -> None:
     for length in range(2 * MAX_LAYOUTS):
         encoded = section({Symbol("x" * (length + 1)): 1, Symbol("x-opt-sequence-number"): 2**40 + length})
         assert position_in(encoded) == (2**40 + length, None, 0)
 
 
-def test_annotations_that_end_in_a_value_are_refused() -> None:
+def test_annotations_that_end_inside_a_value_are_refused() -> None:
     with pytest.raises((DecodeError, IndexError)):
         position_in(section({Symbol("x-opt-sequence-number"): 2**40})[:-3])

@@ -48,7 +48,7 @@ def old(*numbers: int) -> list[Seen]:
 
 
 @given(st.sets(st.integers(1, 5000), max_size=60), st.integers(0, 5000))
-def test_a_span_is_all_that_is_behind_the_offset(numbers: set[int], after: int) -> None:
+def test_a_range_covers_everything_behind_the_offset(numbers: set[int], after: int) -> None:
     behind = [number for number in sorted(numbers) if number > after]
 
     found, _ = peeks(span("q", after, NOW), old(*sorted(numbers)))
@@ -69,38 +69,38 @@ def test_the_end_of_a_long_queue_is_found_with_few_peeks() -> None:
     st.integers(0, 6000),
     st.integers(0, 5000),
 )
-def test_a_hint_never_changes_what_is_found(numbers: set[int], after: int, hint: int, young: int) -> None:
+def test_a_hint_never_changes_the_result(numbers: set[int], after: int, hint: int, young: int) -> None:
     messages = [Seen(number, NOW - 10 if number <= young else NOW + 10) for number in sorted(numbers)]
 
     assert peeks(span("q", after, NOW, hint), messages)[0] == peeks(span("q", after, NOW), messages)[0]
 
 
-def test_what_came_after_a_known_end_is_found_with_few_peeks() -> None:
+def test_messages_after_a_known_end_are_found_with_few_peeks() -> None:
     messages = old(*range(1, 100_004))
 
     assert peeks(span("q", 40_000, NOW, 100_000), messages) == (Span("q", 40_001, 100_003), 7)
     assert peeks(span("q", 40_000, NOW, 100_003), messages) == (Span("q", 40_001, 100_003), 3)
 
 
-def test_a_hint_that_is_not_there_any_more_is_not_believed() -> None:
+def test_an_outdated_hint_is_not_used() -> None:
     """A recreated entity has small sequence numbers, so those up to the hint are yet to come."""
     assert peeks(span("q", 0, NOW, 1000), old(1, 2))[0] == Span("q", 1, 2)
 
 
-def test_what_was_enqueued_just_now_waits_and_what_stands_behind_it_too() -> None:
+def test_a_message_enqueued_just_now_waits_together_with_those_behind_it() -> None:
     messages = [*old(1, 2, 3), Seen(4, NOW + 5), Seen(5, NOW + 6)]
 
     assert peeks(span("q", 0, NOW), messages)[0] == Span("q", 1, 3)
     assert peeks(span("q", 3, NOW), messages)[0] is None
 
 
-def test_a_scheduled_message_does_not_hold_up_those_behind_it() -> None:
+def test_a_scheduled_message_does_not_block_those_behind_it() -> None:
     messages = [*old(1), Seen(2, NOW + 60_000, SCHEDULED), *old(3)]
 
     assert peeks(span("q", 0, NOW), messages)[0] == Span("q", 1, 3)
 
 
-def test_each_partition_is_a_lane_of_its_own() -> None:
+def test_each_partition_is_a_separate_lane() -> None:
     third = 3 << LANE_BITS
     messages = old(1, 2, third + 1, third + 9)
 
@@ -112,7 +112,7 @@ def test_each_partition_is_a_lane_of_its_own() -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.integers(0, 500)), min_size=1, max_size=8), st.integers(1, 600)
 )
-def test_a_limit_is_kept_and_nobody_starves(sizes: list[tuple[int, int]], most: int) -> None:
+def test_a_limit_is_respected_and_no_lane_starves(sizes: list[tuple[int, int]], most: int) -> None:
     spans = [Span(f"q{place}", first, first + size) for place, (first, size) in enumerate(sizes)]
 
     granted = allot(spans, most)
@@ -137,23 +137,23 @@ def test_pieces_cover_a_range_once_and_in_order(after: int, size: int, least: in
     assert [piece.marks for piece in made] == [due, *[()] * (len(made) - 1)]
 
 
-def test_only_lanes_that_moved_have_pieces() -> None:
+def test_only_lanes_with_new_messages_have_pieces() -> None:
     start, end = {"a": 5, "b": 7}, {"a": 5, "b": 9}
 
     assert pieces(start, end, 1, settles=False) == [Piece("b", 8, 9)]
     assert pieces(start, start, 1, settles=True) == []
 
 
-def test_a_queue_that_appears_later_begins_at_its_start() -> None:
+def test_a_queue_that_appears_later_is_read_from_its_start() -> None:
     assert pieces({"a": 5}, {"a": 5, "b": 2}, 1, settles=True) == [Piece("b", 1, 2)]
 
 
-def test_an_offset_keeps_what_did_not_move() -> None:
+def test_an_offset_keeps_the_positions_of_unchanged_lanes() -> None:
     assert advance({"a": 5, "b": 7}, [Span("b", 8, 9)]) == {"a": 5, "b": 9}
 
 
 @pytest.mark.parametrize("lane", ["q", "q#3"])
-def test_the_first_read_of_a_lane_does_not_count_the_numbers_before_it(lane: str) -> None:
+def test_the_first_read_of_a_lane_ignores_earlier_numbers(lane: str) -> None:
     first = (int(lane[2:] or 0) << LANE_BITS) + 1 if "#" in lane else 1
     piece, *more = pieces({}, {lane: first + 9}, 1, settles=True)
 
@@ -165,7 +165,7 @@ def test_the_first_read_of_a_lane_does_not_count_the_numbers_before_it(lane: str
 @pytest.mark.parametrize(
     ("most", "last", "used"), [(1, 3, 10), (10, 3, 10), (35, 7, 30), (1000, 12, 50)], ids=str
 )
-def test_bytes_reach_as_far_as_whole_messages_do(most: int, last: int, used: int) -> None:
+def test_byte_ranges_end_at_whole_messages(most: int, last: int, used: int) -> None:
     there = [(3, 10), (4, 10), (7, 10), (9, 10), (12, 10), (13, 10)]
     search = weigh(Span("q", 3, 12), most)
     found, start = None, next(search)
@@ -177,7 +177,7 @@ def test_bytes_reach_as_far_as_whole_messages_do(most: int, last: int, used: int
     assert found == (last, used)
 
 
-def test_the_time_of_an_offset_is_kept_for_the_task_that_settles() -> None:
+def test_the_time_of_an_offset_is_kept_for_the_settling_task() -> None:
     start = advance({}, [Span("q", 1, 9)], until=77)
     assert numbers(start) == {"q": 9}
     end = advance(start, [Span("q", 10, 12)], until=99)
@@ -199,7 +199,7 @@ def test_the_time_of_an_offset_is_kept_for_the_task_that_settles() -> None:
     ],
     ids=["young and low", "old", "behind the offset", "scheduled", "of a query that consumes nothing"],
 )
-def test_a_young_message_under_a_number_that_was_read_is_of_another_entity(
+def test_a_newer_message_under_a_number_already_read_belongs_to_a_recreated_entity(
     head: Seen, start: dict[str, int], told: bool
 ) -> None:
     assert is_renewed("q", head, start) is told
@@ -216,7 +216,7 @@ def test_the_first_piece_of_an_entity_settles_all_its_lanes() -> None:
     assert marks(start) == {"q": made[0].marks, "r": (Mark("r", 4),)}
 
 
-def test_a_lane_that_was_created_again_begins_at_its_head_and_settles_nothing() -> None:
+def test_a_recreated_lane_starts_at_its_head_and_settles_nothing() -> None:
     start = {"q": 9, "q@until": 77}
     end = advance(start, [Span("q", 1, 4, since=99)], 100)
 

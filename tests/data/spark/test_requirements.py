@@ -34,13 +34,15 @@ def spark_of(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.2.0", "4.3.0", "4.99.1"])
-def test_a_spark_of_the_fourth_line_will_do(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+def test_spark_version_4_is_supported(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     spark_of(monkeypatch, version)
     require()
 
 
 @pytest.mark.parametrize("version", ["3.5.8", "5.0.0"])
-def test_any_other_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+def test_any_other_version_is_named_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
     spark_of(monkeypatch, version)
     with pytest.raises(SparkMissingError, match=rf"pyspark {version} is installed") as raised:
         require()
@@ -48,14 +50,14 @@ def test_any_other_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("package", DRIVER_PACKAGES)
-def test_what_a_driver_needs_and_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+def test_a_missing_requirement_of_the_driver_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     require()
     with pytest.raises(SparkMissingError, match=f"{package} is not installed"):
         require_driver_packages()
 
 
-def test_a_spark_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_spark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkMissingError, match="pyspark is not installed"):
         require()
@@ -79,7 +81,7 @@ print(sbpair.__file__)
 
 
 @pytest.mark.spec("R-73")
-def test_an_executor_works_from_a_zip_without_records_of_any_installer(tmp_path: Path) -> None:
+def test_an_executor_works_from_a_zip_without_installation_metadata(tmp_path: Path) -> None:
     """As ``--py-files sbpair.zip`` has it, beside a Spark that was unpacked and not installed."""
     bare = tmp_path / "site"
     bare.mkdir()
@@ -103,7 +105,7 @@ def test_an_executor_works_from_a_zip_without_records_of_any_installer(tmp_path:
     assert not str(sbpair.__file__).startswith(str(zipped))
 
 
-def test_a_wheel_installs_each_format_where_spark_looks_for_it() -> None:
+def test_the_wheel_installs_each_format_where_spark_looks_for_it() -> None:
     """Spark registers the DefaultSource of every module at the top level whose name begins with pyspark_."""
     root = Path(sbpair.__file__).parent.parent
     build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -116,7 +118,7 @@ def test_a_wheel_installs_each_format_where_spark_looks_for_it() -> None:
 
 
 @pytest.mark.parametrize("source", sources())
-def test_a_stream_is_refused_where_spark_does_not_say_what_is_committed(
+def test_a_stream_is_refused_on_a_spark_that_does_not_report_commits(
     monkeypatch: pytest.MonkeyPatch, source: type[DataSource]
 ) -> None:
     monkeypatch.setattr(versions, "HAS_STREAM_SOURCES", False)
@@ -160,7 +162,7 @@ print(*[name for name in {unwanted} if name in sys.modules])
         ("session", ["numpy", "pyarrow", "pandas", "matplotlib", "sbpair.data.audit", "sbpair.pair.amqp"]),
     ],
 )
-def test_a_process_of_spark_imports_only_what_its_format_needs(module: str, unwanted: list[str]) -> None:
+def test_a_spark_process_imports_only_what_its_format_needs(module: str, unwanted: list[str]) -> None:
     """A first stream starts five Python processes, one after the other, and each imports its source."""
     program = STARTED.format(module=module, unwanted=unwanted)
     done = subprocess.run(

@@ -33,7 +33,7 @@ def settle(claim: Claim, available: Iterable[int]) -> tuple[list[int], list[int]
 
 @pytest.mark.spec("R-77")
 @given(st.sets(st.integers(1, 900)), st.sets(st.integers(1, 900)), st.integers(0, 900))
-def test_what_was_read_and_can_be_received_is_completed_and_few_others_come(
+def test_read_and_receivable_messages_are_completed_and_few_others_are_locked(
     waiting: set[int], locked: set[int], upto: int
 ) -> None:
     known = {number for number in waiting if number <= upto}
@@ -46,14 +46,14 @@ def test_what_was_read_and_can_be_received_is_completed_and_few_others_come(
 
 
 @pytest.mark.spec("R-77")
-def test_a_long_range_that_nobody_can_receive_brings_one_other_message_out() -> None:
+def test_a_long_unreceivable_range_locks_only_one_other_message() -> None:
     claim = Claim("q", (Mark("q", 200),), range(1, 201))
 
     assert settle(claim, range(201, 400)) == ([], [201])
     assert claim.passed_over == 200
 
 
-def test_a_settlement_that_goes_well_asks_for_more_each_time_up_to_a_limit() -> None:
+def test_a_successful_settlement_requests_more_each_time_up_to_a_limit() -> None:
     claim, asked, at = Claim("q", (Mark("q", 5000),), range(1, 5001)), [], 1
     while credit := claim.credit:
         asked.append(credit)
@@ -67,7 +67,7 @@ def test_a_settlement_that_goes_well_asks_for_more_each_time_up_to_a_limit() -> 
 
 
 @pytest.mark.spec("R-77")
-def test_pages_are_one_claim_and_a_partition_that_ended_asks_for_none_of_its_later_ones() -> None:
+def test_pages_share_one_claim_and_an_ended_partition_requests_no_later_ones() -> None:
     claim = Claim("q", (Mark("q", 400),), range(1, 6))
     assert settle(claim, range(1, 6)) == ([1, 2, 3, 4, 5], [])
     claim.add(range(6, 11))
@@ -80,7 +80,7 @@ def test_pages_are_one_claim_and_a_partition_that_ended_asks_for_none_of_its_lat
 
 
 @pytest.mark.spec("R-77")
-def test_after_a_message_that_another_consumer_has_locked_one_is_requested_again() -> None:
+def test_after_a_locked_message_only_one_more_is_requested() -> None:
     claim = Claim("q", (Mark("q", 100),), range(1, 101))
     assert claim.take(message(1))
     claim.end_round(1)
@@ -93,7 +93,7 @@ def test_after_a_message_that_another_consumer_has_locked_one_is_requested_again
 
 
 @pytest.mark.spec("R-77")
-def test_a_partition_that_is_through_does_not_end_the_others_unless_its_messages_came_too_often() -> None:
+def test_a_finished_partition_ends_the_others_only_if_its_messages_came_too_often() -> None:
     third = 3 << LANE_BITS
     marks = (Mark("q", 5), Mark("q#3", third + 5))
 
@@ -110,7 +110,7 @@ def test_a_partition_that_is_through_does_not_end_the_others_unless_its_messages
 
 
 @pytest.mark.spec("R-71")
-def test_a_young_message_under_a_number_that_was_read_ends_the_settlement() -> None:
+def test_a_newer_message_under_a_number_already_read_ends_the_settlement() -> None:
     with pytest.raises(EntityRenewedError, match="q was deleted and created again"):
         Claim("q", (Mark("q", 5, until=40),), [1]).take(message(1, 41))
     assert not Claim("q", (Mark("q", 5, until=40),), [1]).take(message(1, None)), (
@@ -119,7 +119,7 @@ def test_a_young_message_under_a_number_that_was_read_ends_the_settlement() -> N
 
 
 @pytest.mark.parametrize("payload", [b"", Message().encode()], ids=["nothing", "no annotations"])
-def test_a_message_without_a_number_is_given_back(payload: bytes) -> None:
+def test_a_message_without_a_sequence_number_is_released(payload: bytes) -> None:
     claim = Claim("orders", (Mark("orders", 100),), [7])
     assert not claim.take(glimpse(payload))
     assert claim.credit == 0

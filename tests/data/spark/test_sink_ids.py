@@ -58,7 +58,7 @@ def run(
     [({}, 20), ({"messageIdStrategy": "hash"}, 0), ({"messageIdColumns": "body,subject"}, 0)],
     ids=["fresh ids", "a hash of all", "a hash of two"],
 )
-def test_a_batch_that_runs_again_in_other_partitions_loses_no_row(
+def test_a_batch_rerun_in_other_partitions_loses_no_row(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, more: dict[str, str], copies: int
 ) -> None:
     run(broker, monkeypatch, 2, only=1, **more)  # and then the driver was killed
@@ -70,7 +70,7 @@ def test_a_batch_that_runs_again_in_other_partitions_loses_no_row(
 
 
 @pytest.mark.spec("R-70")
-def test_the_ids_of_a_batch_say_which_it_was_so_that_copies_can_be_known(
+def test_ids_name_their_batch_so_that_copies_are_recognisable(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(broker, monkeypatch, 2, only=1)

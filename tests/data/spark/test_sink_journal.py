@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
@@ -17,7 +18,7 @@ SCHEMA = StructType([StructField("body", StringType()), StructField("message_id"
 
 
 @pytest.mark.spec("G-7")
-def test_each_task_leaves_a_whole_journal_of_what_was_accepted_where(tmp_path: Path) -> None:
+def test_each_task_leaves_a_complete_journal_of_accepted_messages(tmp_path: Path) -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         broker.namespace("contoso").create_queue("orders")
         given = {
@@ -49,9 +50,14 @@ def test_each_task_leaves_a_whole_journal_of_what_was_accepted_where(tmp_path: P
     by_place = {place: sum(len(each["message_ids"]) for each in told if each["stored_in"] == place)
                 for place in ("primary", "backlog")}  # fmt: skip
     assert by_place == {"primary": 6, "backlog": 1}
+    checksums = {
+        key: each for one in told for key, each in zip(one["message_ids"], one["checksums"], strict=True)
+    }
+    bodies = {f"{task}{key}": f"body {key}" for task in range(2) for key in "abc"} | {"parked": "body"}
+    assert checksums == {key: crc32(body.encode()) for key, body in bodies.items()}
 
 
-def test_a_journal_of_a_sink_is_an_absolute_path() -> None:
+def test_the_journal_of_a_sink_is_an_absolute_path() -> None:
     with pytest.raises(ValueError, match="journal must be an absolute path"):
         SinkOptions.of(
             {"connectionString": "env:A", "secondaryConnectionString": "env:B", "journal": "journals"}

@@ -41,7 +41,7 @@ def numbers(tasks: list) -> list[int]:
 
 
 @pytest.mark.spec("P-40")
-def test_there_is_a_task_for_each_receiver_of_each_backlog() -> None:
+def test_each_receiver_of_each_backlog_has_a_task() -> None:
     assert numbers(DrainReader(options()).partitions()) == [0, 1]
     assert numbers(DrainReader(options(receiversPerBacklog="3")).partitions()) == [0, 0, 0, 1, 1, 1]
 
@@ -58,7 +58,7 @@ def test_there_is_a_task_for_each_receiver_of_each_backlog() -> None:
         ("journal", "here", "journal must be an absolute path"),
     ],
 )
-def test_an_option_that_cannot_be_used_is_named(name: str, value: str, told: str) -> None:
+def test_an_unusable_option_is_named(name: str, value: str, told: str) -> None:
     with pytest.raises(ValueError, match="sbpair-syphon") as raised:
         options(**{name: value})
     assert told in str(raised.value)
@@ -66,7 +66,7 @@ def test_an_option_that_cannot_be_used_is_named(name: str, value: str, told: str
 
 
 @pytest.mark.spec("C-1")
-def test_a_task_lands_messages_within_its_own_time_or_is_refused() -> None:
+def test_a_task_that_lands_messages_has_enough_time_or_is_refused() -> None:
     syphon = options(land="either", landAfterSeconds="90").of_backlog(0)
     assert (syphon.land, syphon.land_after) == ("either", timedelta(seconds=90))
     assert options().of_backlog(0).land == "primary"
@@ -84,7 +84,7 @@ def test_a_stream_drains_once_at_each_trigger() -> None:
     assert reader.partitions(second, second) == []
 
 
-def test_a_run_that_takes_what_is_there_now_drains_once_and_ends() -> None:
+def test_an_available_now_run_drains_once_and_ends() -> None:
     reader = DrainStreamReader(options())
     reader.prepareForTriggerAvailableNow()
     first = reader.latestOffset({"tick": 7}, ALL)
@@ -109,14 +109,14 @@ class Script:
 
 
 @pytest.mark.parametrize(("wait", "left"), [(0.0, [0, 3, 0, 9]), (0.001, [9])], ids=["at once", "waiting"])
-async def test_a_backlog_must_stay_empty_for_as_long_as_is_asked(wait: float, left: list[int]) -> None:
+async def test_a_backlog_must_stay_empty_for_the_configured_time(wait: float, left: list[int]) -> None:
     script = Script([5, 0, 3, 0, 9] if not wait else [5, 3, 0, 9])
     await emptied(script, wait)  # type: ignore[arg-type]
     assert script.comes == left
 
 
 @pytest.mark.spec("P-44", "G-1")
-def test_two_receivers_for_a_backlog_bring_everything_home_once(tmp_path) -> None:
+def test_two_receivers_per_backlog_bring_every_message_home_once(tmp_path) -> None:
     sent = [f"m{number}" for number in range(60)]
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         broker.namespace("contoso").create_queue("orders")
@@ -140,7 +140,7 @@ def test_two_receivers_for_a_backlog_bring_everything_home_once(tmp_path) -> Non
 
 
 @pytest.mark.spec("O-1", "O-6")
-async def test_tasks_that_share_ordered_sessions_and_end_anywhere_keep_their_order(tmp_path) -> None:
+async def test_tasks_sharing_ordered_sessions_keep_their_order_when_killed(tmp_path) -> None:
     sessions, each = [f"s{number}" for number in range(6)], 40
     async with asyncio.timeout(60):
         with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
@@ -169,7 +169,7 @@ async def test_tasks_that_share_ordered_sessions_and_end_anywhere_keep_their_ord
         ]
 
 
-def test_by_default_ordered_backlogs_are_left_to_others() -> None:
+def test_ordered_backlogs_are_excluded_by_default() -> None:
     assert options().of_backlog(0).ordering == "none"
 
 

@@ -96,7 +96,7 @@ def well_formed(data: bytes) -> list[object]:
 @pytest.mark.slow
 @given(st.booleans(), st.lists(st.tuples(st.integers(0, 1), performatives), max_size=30), st.data())
 @settings(max_examples=400, deadline=None)
-def test_any_sequence_of_performatives_is_borne(usual, conversation, data):
+def test_any_sequence_of_performatives_raises_nothing(usual, conversation, data):
     server = Connection(
         role=ConnectionRole.SERVER,
         container_id="s",

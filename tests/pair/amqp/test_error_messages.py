@@ -65,7 +65,7 @@ def a_server(handle_max: int = 1000) -> Connection:
         (f(Disposition(False, 5, 2, True)), "a disposition of 5 to 2"),
     ],
 )
-def test_a_session_that_ends_by_a_fault_says_which_and_why(said: bytes, told: str) -> None:
+def test_a_session_that_ends_by_an_error_names_it(said: bytes, told: str) -> None:
     server = a_server()
     session = server.sessions[0]
     server.receive_data(said, 0.0)
@@ -86,14 +86,14 @@ def test_a_peer_that_attaches_more_links_than_its_handles_allow_loses_the_sessio
 
 
 @pytest.mark.spec("R-66")
-def test_a_link_that_was_detached_has_no_credit(pair) -> None:
+def test_a_detached_link_has_no_credit(pair) -> None:
     sender, _ = pair.sending_link(credit=5)
     sender.detach()
     assert sender.credit == 0
 
 
 @pytest.mark.spec("R-66")
-def test_a_receiver_that_is_asked_repeats_its_credit(pair) -> None:
+def test_a_receiver_repeats_its_credit_on_request(pair) -> None:
     sender, receiver = pair.sending_link(credit=7)
     sender.credit = 0  # it has forgotten
     pair.session.flow(sender, 0, echo=True)
@@ -107,9 +107,7 @@ STATES = [(None, True), (ACCEPTED, True), (Released(), True), (Modified(True), T
 
 @pytest.mark.spec("R-66")
 @pytest.mark.parametrize(("state", "is_shared"), STATES, ids=repr)
-def test_the_fields_of_a_disposition_that_are_always_the_same_are_read_once(
-    state: object, is_shared: bool
-) -> None:
+def test_constant_disposition_fields_are_decoded_once(state: object, is_shared: bool) -> None:
     reader = Reader()
     found = []
     for first, last in ((0, None), (1, 3), (300, None), (70_000, 70_001)):
@@ -124,9 +122,7 @@ def test_the_fields_of_a_disposition_that_are_always_the_same_are_read_once(
 
 @pytest.mark.spec("R-66")
 @pytest.mark.parametrize(("state", "is_shared"), STATES, ids=repr)
-def test_the_fields_of_a_transfer_that_are_always_the_same_are_read_once(
-    state: object, is_shared: bool
-) -> None:
+def test_constant_transfer_fields_are_decoded_once(state: object, is_shared: bool) -> None:
     reader = Reader()
     found = []
     for handle, number, tag in ((0, 0, b""), (7, 1, b"t"), (0, 300, b"t" * 32), (7, 70_000, b"tag")):
@@ -146,7 +142,7 @@ def test_the_fields_of_a_transfer_that_are_always_the_same_are_read_once(
     [Transfer(300, 1, b"t", 0), Transfer(1, None, None), Transfer(1, 5, None, 0), Transfer(1, None, b"t")],
     ids=repr,
 )
-def test_a_transfer_of_another_form_is_read_all_the_same(transfer: Transfer) -> None:
+def test_a_transfer_in_an_unusual_form_is_still_read(transfer: Transfer) -> None:
     data = encode_composite(transfer)
     read = Reader().transfer(data, 0, len(data))
     assert read[:3] == (transfer.handle, transfer.delivery_id, transfer.delivery_tag)
@@ -154,7 +150,7 @@ def test_a_transfer_of_another_form_is_read_all_the_same(transfer: Transfer) -> 
 
 
 @pytest.mark.spec("R-66")
-def test_a_transfer_is_written_in_its_usual_form_up_to_255_bytes() -> None:
+def test_a_transfer_uses_its_short_form_up_to_255_bytes() -> None:
     room = 255 - 8 - 1 - 8
     data = write_transfer(3, b"\x43", 7, bytes(room), bytes(8), 0)
     assert len(data) == int.from_bytes(data[:4], "big") == 255 + 13
@@ -174,7 +170,7 @@ def test_a_transfer_is_written_in_its_usual_form_up_to_255_bytes() -> None:
         ("00 53 10 c0 03 01 52 05", "Open.container_id is a string: not UInt(5)"),
     ],
 )
-def test_what_is_no_frame_body_is_told(octets: str, told: str) -> None:
+def test_an_invalid_frame_body_is_reported(octets: str, told: str) -> None:
     data = bytes.fromhex(octets)
     with pytest.raises(DecodeError) as refused:
         decode_composite(data, 0, len(data))
@@ -197,14 +193,14 @@ def test_what_is_no_frame_body_is_told(octets: str, told: str) -> None:
         ("e0 02 00 3f", "array elements cannot have the format code 0x3f"),
     ],
 )
-def test_what_is_no_value_is_told(octets: str, told: str) -> None:
+def test_an_invalid_value_is_reported(octets: str, told: str) -> None:
     with pytest.raises(DecodeError) as refused:
         decode(bytes.fromhex(octets))
     assert told in str(refused.value)
 
 
 @pytest.mark.spec("R-66")
-def test_a_map_section_of_an_odd_count_is_refused_by_its_count() -> None:
+def test_a_map_with_an_odd_count_is_refused_by_its_count() -> None:
     section = bytes.fromhex("005374 c1") + bytes((4, 3)) + encode("")[:1] * 3
     with pytest.raises(DecodeError, match=r"^a map of 3 items in 3 bytes$"):
         split_entries(section)

@@ -113,7 +113,7 @@ def outcome(read: object, *arguments: object) -> object:
 @pytest.mark.slow
 @given(st.lists(dispositions, min_size=1, max_size=3), st.sampled_from([0, 0, 0, 1, -1, 9]))
 @settings(max_examples=250, deadline=None)
-def test_dispositions_are_read_as_the_general_decoder_reads_them(bodies: list[bytes], off: int) -> None:
+def test_the_fast_path_reads_dispositions_like_the_general_decoder(bodies: list[bytes], off: int) -> None:
     reader = Reader()
     for body in [*bodies, *bodies]:  # the second time, the fields after the range are cached
         data = PREFIX + body + b"\x41\x43\x43\x41\x40\x00\x53\x24\x45"  # roughly the next frame
@@ -125,7 +125,7 @@ def test_dispositions_are_read_as_the_general_decoder_reads_them(bodies: list[by
 @pytest.mark.slow
 @given(st.lists(transfers, min_size=1, max_size=3), st.sampled_from([0, 0, 0, 7, -1]))
 @settings(max_examples=250, deadline=None)
-def test_transfers_are_read_as_the_general_decoder_reads_them(bodies: list[bytes], payload: int) -> None:
+def test_the_fast_path_reads_transfers_like_the_general_decoder(bodies: list[bytes], payload: int) -> None:
     reader = Reader()
     for body in [*bodies, *bodies]:
         data = PREFIX + body + b"\x00\x53\x75\xa0\x02xy" + b"\x00\x00\x00\x08"
@@ -139,7 +139,7 @@ def test_transfers_are_read_as_the_general_decoder_reads_them(bodies: list[bytes
     st.sampled_from([ACCEPTED, Released()]),
 )  # fmt: skip
 @settings(max_examples=100, deadline=None)
-def test_a_disposition_is_written_as_it_is_read(channel, role, first, last, settled, state) -> None:
+def test_a_written_disposition_reads_back_equal(channel, role, first, last, settled, state) -> None:
     written = write_disposition(channel, role, first, last, settled, state)
     assert written is not None
     body = written[8:]
@@ -151,7 +151,7 @@ def test_a_disposition_is_written_as_it_is_read(channel, role, first, last, sett
     )
 
 
-def test_a_disposition_of_another_state_is_left_to_the_general_encoder() -> None:
+def test_the_fast_path_leaves_unusual_states_to_the_general_encoder() -> None:
     assert write_disposition(0, True, 1, 1, True, Rejected()) is None
 
 
@@ -160,7 +160,7 @@ def test_a_disposition_of_another_state_is_left_to_the_general_encoder() -> None
     st.integers(0, 2**32 - 1), st.booleans(), st.booleans(), st.integers(0, 10_000),
 )  # fmt: skip
 @settings(max_examples=100, deadline=None)
-def test_a_transfer_is_written_as_it_is_read(
+def test_a_written_transfer_reads_back_equal(
     channel, handle, number, tag, message_format, settled, more, size
 ) -> None:
     tail = transfer_tail(message_format, settled, more)
@@ -176,7 +176,7 @@ def test_a_transfer_is_written_as_it_is_read(
 
 @pytest.mark.spec("R-111")
 @pytest.mark.parametrize("tag_size", range(1, 256))
-def test_a_tag_that_is_longer_than_its_transfer_is_malformed(tag_size) -> None:
+def test_a_tag_longer_than_its_transfer_is_malformed(tag_size) -> None:
     fields = b"\x43\x43\xa0" + bytes((tag_size,))
     data = b"\x00\x53\x14\xc0" + bytes((1 + len(fields), 3)) + fields + bytes(300)
 

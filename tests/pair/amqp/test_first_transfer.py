@@ -23,7 +23,7 @@ def test_a_client_that_expects_the_first_transfer_near_zero_gets_its_message(mak
 
 
 @pytest.mark.spec("X-20")
-def test_a_delivery_tag_of_thirty_six_bytes_is_taken(pair) -> None:
+def test_a_delivery_tag_of_36_bytes_is_accepted(pair) -> None:
     sender, _ = pair.sending_link()
     transfer = Transfer(sender.handle, 0, b"t" * 36, 0)
     pair.server.receive_data(frame(0, encode_composite(transfer), 1) + b"x", 0.0)

@@ -12,16 +12,16 @@ from tests.pair.amqp import fuzz
 from tests.pair.amqp.malformed import mutated
 
 
-def test_of_broken_conversations_nothing_comes_but_answers():
+def test_broken_conversations_cause_answers_and_never_exceptions():
     assert list(fuzz.findings(0, 300)) == []
 
 
-def test_a_live_broker_serves_on_after_broken_conversations():
+def test_a_live_broker_keeps_serving_after_broken_conversations():
     assert fuzz.broker_findings(0, 60) == []
 
 
 @pytest.mark.parametrize(("owner", "name"), [(Message, "decode"), (Connection, "receive_data")])
-def test_a_defect_that_was_put_in_is_found(monkeypatch, owner, name):
+def test_the_fuzzer_finds_an_injected_defect(monkeypatch, owner, name):
     def broken(*_: object, **__: object) -> None:
         raise KeyError("put in")
 
@@ -29,7 +29,7 @@ def test_a_defect_that_was_put_in_is_found(monkeypatch, owner, name):
     assert any("put in" in found.what for found in fuzz.findings(0, 40))
 
 
-def test_a_run_can_be_had_again_exactly():
+def test_a_fuzzing_run_is_reproducible():
     def said(seed: int) -> bytes:
         return mutated(fuzz.CLIENT_SAID, fuzz.EVERY_FRAME, random.Random(f"server {seed}"))
 

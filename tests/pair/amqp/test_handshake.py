@@ -33,7 +33,7 @@ def closed(connection: Connection):
     return event.condition
 
 
-def test_a_client_says_who_it_is_at_once_and_the_rest_when_it_is_let_in():
+def test_a_client_pipelines_its_sasl_init_and_opens_after_the_outcome():
     client = a_client(hostname="host", initial_response=b"")
     client.begin()
     assert client.data_to_send() == SASL_HEADER + sasl(SaslInit("ANONYMOUS", b"", "host"))
@@ -44,14 +44,14 @@ def test_a_client_says_who_it_is_at_once_and_the_rest_when_it_is_let_in():
     assert client.data_to_send().startswith(AMQP_HEADER + opening)
 
 
-def test_a_server_is_silent_until_it_is_spoken_to():
+def test_a_server_sends_nothing_before_the_client_does():
     server = a_server()
     assert server.data_to_send() == b""
     server.receive_data(SASL_HEADER, 0.0)
     assert server.data_to_send() == SASL_HEADER + sasl(SaslMechanisms(("ANONYMOUS",)))
 
 
-def test_the_owner_decides_who_comes_in_and_what_was_pipelined_waits_for_it():
+def test_the_owner_decides_the_login_and_pipelined_frames_wait():
     server = a_server(mechanisms=("PLAIN", "ANONYMOUS"))
     client = a_client(mechanisms=("PLAIN",), initial_response=b"\0user\0secret", hostname="contoso")
     opening = AMQP_HEADER + frame(0, encode_composite(Open("eager")))
@@ -64,7 +64,7 @@ def test_the_owner_decides_who_comes_in_and_what_was_pipelined_waits_for_it():
     assert server.remote_open.container_id == "eager"
 
 
-def test_a_refused_client_hears_the_outcome_and_nothing_else():
+def test_a_refused_client_gets_the_outcome_and_nothing_else():
     server, client = a_server(), a_client()
     server.receive_data(client.data_to_send(), 0.0)
     server.events()
@@ -76,7 +76,7 @@ def test_a_refused_client_hears_the_outcome_and_nothing_else():
     assert closed(client).symbol == "amqp:unauthorized-access"
 
 
-def test_a_client_whose_mechanism_is_not_offered_goes_no_further():
+def test_a_client_stops_if_its_mechanism_is_not_offered():
     client = a_client(mechanisms=("PLAIN",))
     client.receive_data(SASL_HEADER + sasl(SaslMechanisms(("ANONYMOUS", "EXTERNAL"))), 0.0)
     condition = closed(client)
@@ -84,7 +84,7 @@ def test_a_client_whose_mechanism_is_not_offered_goes_no_further():
     assert "ANONYMOUS, EXTERNAL" in condition.description
 
 
-def test_answering_a_question_nobody_asked_is_misuse():
+def test_answering_an_unasked_question_is_misuse():
     with pytest.raises(LocalProtocolError, match="no SASL exchange"):
         a_server().authenticate(True)
 
@@ -99,7 +99,7 @@ def test_answering_a_question_nobody_asked_is_misuse():
     ],
     ids=["TLS", "0-9-1", "ClientHello", "HTTP"],
 )
-def test_a_wrong_first_header_is_answered_with_the_right_one(header):
+def test_a_wrong_protocol_header_is_answered_with_the_right_one(header):
     server = a_server()
     server.receive_data(header, 0.0)
     assert server.data_to_send() == SASL_HEADER
@@ -108,7 +108,7 @@ def test_a_wrong_first_header_is_answered_with_the_right_one(header):
 
 
 @pytest.mark.spec("X-5", "S-5")
-def test_a_server_takes_a_connection_without_sasl_and_a_client_makes_none():
+def test_a_server_accepts_connections_without_sasl_and_a_client_makes_none():
     server = a_server()
     server.receive_data(AMQP_HEADER + frame(0, encode_composite(Open("plain"))), 0.0)
     assert server.is_open
@@ -145,7 +145,7 @@ def test_a_server_takes_a_connection_without_sasl_and_a_client_makes_none():
         "too large",
     ],
 )
-def test_in_the_sasl_phase_only_one_init_will_do(data):
+def test_only_one_init_is_accepted_in_the_sasl_phase(data):
     server = a_server()
     server.receive_data(SASL_HEADER + data, 0.0)
     assert closed(server).symbol.startswith("amqp:")
@@ -161,7 +161,7 @@ def test_a_second_init_is_not_read():
 
 
 @pytest.mark.spec("S-7")
-def test_what_is_sent_ahead_of_the_answer_is_bounded():
+def test_data_pipelined_before_the_sasl_outcome_is_bounded():
     server = a_server()
     server.receive_data(SASL_HEADER + sasl(SaslInit("ANONYMOUS")), 0.0)
     server.events()
@@ -171,7 +171,7 @@ def test_what_is_sent_ahead_of_the_answer_is_bounded():
 
 
 @pytest.mark.parametrize("size", [0, 1, 511])
-def test_a_max_frame_size_below_the_least_is_refused(make_pair, size):
+def test_a_max_frame_size_below_the_minimum_is_refused(make_pair, size):
     server = a_server()
     opening = frame(0, encode_composite(Open("c", max_frame_size=size)))
     server.receive_data(SASL_HEADER + sasl(SaslInit("ANONYMOUS")) + AMQP_HEADER + opening, 0.0)
@@ -182,12 +182,12 @@ def test_a_max_frame_size_below_the_least_is_refused(make_pair, size):
         a_server(max_frame_size=size)
 
 
-def test_the_largest_max_frame_size_is_taken_as_it_is(make_pair):
+def test_the_largest_max_frame_size_is_accepted(make_pair):
     pair = make_pair(max_frame_size=2**32 - 1)
     assert pair.server.remote_max_frame_size == 2**32 - 1
 
 
-def test_a_peer_that_never_opens_is_given_up():
+def test_a_peer_that_never_opens_is_closed():
     server = a_server(limits=Limits(handshake_timeout=20.0))
     server.receive_data(b"A", 5.0)
     assert server.next_timer() == 20.0
@@ -198,13 +198,13 @@ def test_a_peer_that_never_opens_is_given_up():
     assert server.next_timer() is None
 
 
-def test_the_handshake_deadline_ends_with_the_open(make_pair):
+def test_the_open_ends_the_handshake_deadline(make_pair):
     pair = make_pair()
     assert pair.client.next_timer() is None
     assert pair.server.next_timer() is None
 
 
-def test_heartbeats_go_out_at_half_of_what_the_peer_announced(make_pair):
+def test_heartbeats_are_sent_at_half_the_announced_timeout(make_pair):
     pair = make_pair(idle_time_out=60.0)
     assert pair.client.remote_open.idle_time_out is None
     assert pair.server.remote_open.idle_time_out == 60_000
@@ -218,7 +218,7 @@ def test_heartbeats_go_out_at_half_of_what_the_peer_announced(make_pair):
     assert pair.server.next_timer() == 80.0
 
 
-def test_a_silent_peer_is_closed_after_twice_what_we_announced(make_pair):
+def test_a_silent_peer_is_closed_after_twice_our_announced_timeout(make_pair):
     pair = make_pair(idle_time_out=60.0)
     pair.client.receive_data(EMPTY_FRAME, 100.0)
     assert pair.client.next_timer() == 220.0
@@ -229,12 +229,12 @@ def test_a_silent_peer_is_closed_after_twice_what_we_announced(make_pair):
     assert b"resource-limit-exceeded" in pair.client.data_to_send()
 
 
-def test_an_absurd_idle_time_out_does_not_make_us_a_fountain(make_pair):
+def test_a_tiny_idle_timeout_does_not_flood_the_peer_with_heartbeats(make_pair):
     pair = make_pair(idle_time_out=0.001)
     assert pair.server.next_timer() == Limits().min_heartbeat_interval
 
 
-def test_a_close_that_is_never_answered_ends_by_itself(make_pair):
+def test_an_unanswered_close_ends_by_itself(make_pair):
     pair = make_pair(limits=Limits(close_timeout=10.0))
     pair.server.close()
     pair.server.data_to_send()
@@ -246,7 +246,7 @@ def test_a_close_that_is_never_answered_ends_by_itself(make_pair):
 
 @given(step=st.integers(1, 40), sizes=st.lists(st.integers(0, 2000), min_size=1, max_size=6))
 @settings(max_examples=40, deadline=None, suppress_health_check=list(__import__("hypothesis").HealthCheck))
-def test_bytes_cut_anywhere_make_the_same_events(make_pair, step, sizes):
+def test_bytes_split_anywhere_give_the_same_events(make_pair, step, sizes):
     def run(cut: int) -> list[str]:
         pair = make_pair(step=cut, max_frame_size=600, server_max_frame_size=600)
         sender, receiver = pair.sending_link()

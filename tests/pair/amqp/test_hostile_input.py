@@ -146,7 +146,7 @@ BEFORE_OPEN = {
 
 
 @pytest.mark.parametrize("case", BEFORE_OPEN)
-def test_before_open_only_a_small_open_will_do(case):
+def test_only_a_small_open_is_accepted_as_the_first_frame(case):
     data, symbol = BEFORE_OPEN[case]
     server = a_server(upto=OPENING[: -len(frame(0, encode_composite(Open("x"))))])
     server.receive_data(data, 0.0)
@@ -168,7 +168,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_a_broken_session_rule_ends_the_session_only(case):
+def test_a_session_error_ends_only_the_session(case):
     data, symbol = ENDS[case]
     server = a_server()
     server.receive_data(data, 0.0)
@@ -206,7 +206,7 @@ def test_a_broken_link_rule_detaches_the_link_only(case):
     assert len(server.events()) == 1
 
 
-def test_two_deliveries_of_one_id_are_two_messages():  # as the Python SDK numbers concurrent requests
+def test_two_deliveries_with_one_tag_are_two_messages():  # as the Python SDK numbers concurrent requests
     server = a_server()
     server.receive_data(f(Transfer(0, 0, b"t", 0), b"\x00\x53\x77\x40") * 2, 0.0)
     deliveries = [event for event in server.events() if isinstance(event, MessageReceived)]
@@ -235,7 +235,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("case", HARMLESS)
-def test_what_is_odd_but_legal_is_borne(case):
+def test_odd_but_legal_input_is_accepted(case):
     server = a_server()
     server.receive_data(HARMLESS[case], 0.0)
     events = server.events()
@@ -245,7 +245,7 @@ def test_what_is_odd_but_legal_is_borne(case):
 
 
 @pytest.mark.spec("S-7")
-def test_sessions_are_bounded():
+def test_the_number_of_sessions_is_bounded():
     server = a_server(upto=OPENING, limits=Limits(max_sessions=3))
     server.receive_data(b"".join(f(Begin(None, 0, 1, 1), channel=n) for n in range(4)), 0.0)
     assert server.events()[-1].condition.symbol == "amqp:resource-limit-exceeded"
@@ -258,7 +258,7 @@ def test_links_are_bounded_over_all_sessions():
     assert server.events()[-1].condition.symbol == "amqp:resource-limit-exceeded"
 
 
-def test_links_that_come_and_go_are_not_counted_for_ever():
+def test_ended_links_are_not_counted():
     server = a_server(upto=OPENING + BEGIN, limits=Limits(max_links=3))
     for _ in range(10):
         server.receive_data(attach("l", 0) + f(Detach(0, True)), 0.0)
@@ -276,7 +276,7 @@ def test_unsettled_deliveries_are_bounded():
     assert events[-1].condition.symbol == "amqp:resource-limit-exceeded"
 
 
-def test_credit_is_enforced_where_it_is_asked_for():
+def test_credit_is_enforced_where_configured():
     server = a_server(limits=Limits(enforce_credit=True))
     server.receive_data(f(Transfer(0, 0, b"t", 0)), 0.0)
     assert server.events()[-1].condition.symbol == "amqp:link:transfer-limit-exceeded"
@@ -319,7 +319,7 @@ def test_a_hostile_stream_costs_little(case):
     assert peak < 32 * 2**20
 
 
-def test_a_frame_that_comes_byte_by_byte_is_not_copied_each_time():
+def test_a_frame_arriving_byte_by_byte_is_not_copied_repeatedly():
     server = a_server()
     message = f(Transfer(0, 0, b"t", 0), bytes(200_000))
 
@@ -331,10 +331,50 @@ def test_a_frame_that_comes_byte_by_byte_is_not_copied_each_time():
     assert [len(e.payload) for e in server.events()] == [200_000]
 
 
+@pytest.mark.spec("B-21")
+@given(st.lists(st.integers(0, 130_000), max_size=12), st.integers(0, 8))
+@settings(max_examples=60, deadline=None)
+def test_long_messages_split_anywhere_arrive_unchanged(cuts, step):
+    bodies = [b"a" * 40_000, b"b" * 10, b"c" * 20_000, b"d" * 60_000, b"e" * 5000]
+    stream = b"".join(f(Transfer(0, number, b"t", 0), body) for number, body in enumerate(bodies))
+    server, at = a_server(), 0
+    for cut in [*(step * number for number in range(1, 20)), *sorted(cuts), len(stream)]:
+        if cut > at:
+            server.receive_data(stream[at:cut], 0.0)
+            at = cut
+    assert [event.payload for event in server.events()] == bodies
+
+
+@pytest.mark.spec("B-21")
+def test_a_long_incoming_message_is_copied_only_once():
+    server, size = a_server(), 1_000_000
+    stream = f(Transfer(0, 0, b"t", 0), bytes(size))
+    chunks = [stream[at : at + 65_536] for at in range(0, len(stream), 65_536)]
+    tracemalloc.start()
+    try:
+        for chunk in chunks:
+            server.receive_data(chunk, 0.0)
+        _now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [len(event.payload) for event in server.events()] == [size]
+    assert peak < 1.1 * size
+
+
+@pytest.mark.spec("B-21")
+def test_a_split_long_message_still_counts_against_the_link_limits():
+    server = a_server()
+    long = f(Transfer(7, 0, b"t", 0), bytes(100_000))  # on a handle that nobody attached
+    for at in range(0, len(long), 30_000):
+        server.receive_data(long[at : at + 30_000], 0.0)
+    (ended,) = server.events()
+    assert isinstance(ended, SessionEnded)
+
+
 @pytest.mark.spec("S-8")
 @given(st.binary(max_size=300), st.sampled_from([b"", OPENING, OPENING + BEGIN + ATTACH]))
 @settings(max_examples=300, deadline=None)
-def test_noise_never_raises_at_the_owner(noise, upto):
+def test_random_bytes_never_raise_at_the_owner(noise, upto):
     server = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0)
     server.receive_data(upto, 0.0)
     if upto:
@@ -348,7 +388,7 @@ def test_noise_never_raises_at_the_owner(noise, upto):
 @pytest.mark.spec("S-8")
 @given(st.data())
 @settings(max_examples=300, deadline=None)
-def test_a_byte_changed_anywhere_never_raises_at_the_owner(data):
+def test_a_changed_byte_never_raises_at_the_owner(data):
     stream = bytearray(
         BEGIN + ATTACH + f(Transfer(0, 0, b"t", 0), b"x") + flow(0, link_credit=5) + f(Disposition(False, 0))
     )
@@ -361,7 +401,7 @@ def test_a_byte_changed_anywhere_never_raises_at_the_owner(data):
 
 @given(st.binary(max_size=100))
 @settings(max_examples=300, deadline=None)
-def test_noise_for_a_message_is_split_or_a_decode_error(noise):
+def test_random_bytes_as_a_message_split_or_raise_a_decode_error(noise):
     try:
         assert b"".join(split(noise)) == noise
     except DecodeError:

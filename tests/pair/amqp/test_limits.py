@@ -97,7 +97,7 @@ def test_unfinished_deliveries_are_held_up_to_the_allowance_of_the_connection():
 
 @pytest.mark.spec("R-33")
 @pytest.mark.parametrize("ending", ["last", "aborted", "detached", "session ended"])
-def test_what_was_held_is_given_back_when_it_is_no_longer(ending):
+def test_accounted_memory_is_returned_when_it_is_released(ending):
     server = a_server(max_held=120_000)
     for round_ in range(20):
         if ending == "session ended" and round_:
@@ -116,7 +116,7 @@ def test_what_was_held_is_given_back_when_it_is_no_longer(ending):
 
 
 @pytest.mark.spec("R-33")
-def test_names_and_properties_of_links_count_too():
+def test_link_names_and_properties_count_towards_the_memory_limit():
     """Small values take fifty times their bytes on the wire, and each of a thousand links may have many."""
     server = a_server(max_held=2_000_000)
     events: list = []
@@ -128,7 +128,7 @@ def test_names_and_properties_of_links_count_too():
 
 
 @pytest.mark.spec("R-33")
-def test_sessions_count_too():
+def test_sessions_count_towards_the_memory_limit():
     server = a_server(max_held=100_000)
     events: list = []
     for channel in range(1, 60):
@@ -138,7 +138,7 @@ def test_sessions_count_too():
 
 
 @pytest.mark.spec("R-33")
-def test_no_frame_is_waited_for_that_is_larger_than_the_allowance():
+def test_a_frame_larger_than_the_allowance_is_refused_at_its_header():
     server = a_server()
     server.allowance = 100_000
     events = hear(server, piece(0, 0, 200_000)[:50])
@@ -147,7 +147,7 @@ def test_no_frame_is_waited_for_that_is_larger_than_the_allowance():
 
 
 @pytest.mark.spec("R-33")
-def test_a_larger_allowance_holds_from_when_it_is_given():
+def test_a_larger_allowance_applies_from_when_it_is_granted():
     server = a_server()
     server.allowance = 50_000
     hear(server, attach("link", 0))
@@ -156,7 +156,7 @@ def test_a_larger_allowance_holds_from_when_it_is_given():
     assert not is_closed(hear(server, piece(0, 0, 400_000)))
 
 
-def test_a_message_too_large_is_not_kept_while_it_comes():
+def test_an_oversized_message_is_dropped_while_it_arrives():
     server = a_server(max_held=150_000, max_message_size=50_000)
     hear(server, attach("link", 0))
     events: list = []
@@ -167,7 +167,7 @@ def test_a_message_too_large_is_not_kept_while_it_comes():
     assert not server.is_closed
 
 
-def test_a_message_in_pieces_of_exactly_the_largest_size_is_taken():
+def test_a_multi_frame_message_of_the_exact_maximum_size_is_accepted():
     server = a_server(max_message_size=50_000)
     hear(server, attach("link", 0))
     hear(server, piece(0, 0, 25_000))
@@ -199,7 +199,7 @@ def settle(first: int, last: int, settled: bool = True) -> bytes:
 @pytest.mark.parametrize(
     ("first", "last", "settled"), [(5_000, 2**31, True), (0, 2**31 - 1, False), (1, 29_998, True)]
 )
-def test_ranges_that_settle_nothing_end_the_session_before_they_cost_much(first, last, settled):
+def test_useless_disposition_ranges_end_the_session_early(first, last, settled):
     """One after the other each looked at every delivery of the session: 16 KB of them took six seconds."""
     server, link = a_sender(30_000)
     if settled:
@@ -214,7 +214,7 @@ def test_ranges_that_settle_nothing_end_the_session_before_they_cost_much(first,
 
 
 @pytest.mark.spec("R-32")
-def test_who_settles_what_was_sent_is_never_out_of_patience():
+def test_settling_real_deliveries_never_uses_up_the_tolerance():
     server, link = a_sender(0, disposition_budget=100)
     for start in range(0, 20_000, 100):
         for _ in range(100):
@@ -230,7 +230,7 @@ def test_who_settles_what_was_sent_is_never_out_of_patience():
 
 @pytest.mark.spec("R-32")
 @pytest.mark.parametrize("last", [9, 10, 2**31 - 1])
-def test_a_range_wider_than_what_there_is_names_all_of_it_the_last_included(last):
+def test_a_range_wider_than_the_open_deliveries_settles_all_of_them(last):
     server, link = a_sender(10)
     events = hear(server, settle(0, 8) if last == 9 else settle(1, 3))
     events = hear(server, settle(0, last))
@@ -240,7 +240,7 @@ def test_a_range_wider_than_what_there_is_names_all_of_it_the_last_included(last
 
 
 @pytest.mark.spec("R-32")
-def test_a_range_that_ends_with_the_last_of_few_names_it():
+def test_a_range_that_ends_with_the_last_delivery_settles_it():
     server, link = a_sender(10)
     hear(server, settle(1, 8))  # two are left, nine apart
     events = hear(server, settle(0, 9))

@@ -55,7 +55,7 @@ WHOLE = Message(
 BODIES = [None, DataBody((b"",)), SequenceBody(([1, "a"], [])), ValueBody(None), ValueBody({"k": [1]})]
 
 
-def test_a_message_splits_into_sections_that_join_to_itself():
+def test_a_message_splits_into_sections_that_join_to_the_same_bytes():
     payload = WHOLE.encode()
     sections = split(payload)
     assert b"".join(sections) == payload
@@ -66,7 +66,7 @@ def test_a_message_splits_into_sections_that_join_to_itself():
     assert split(memoryview(payload)) == sections
 
 
-def test_delivery_annotations_may_stand_behind_everything_else():  # where the Python SDK puts them
+def test_delivery_annotations_may_follow_all_other_sections():  # where the Python SDK puts them
     plain = replace(WHOLE, delivery_annotations={}).encode()
     behind = encode_map_section(Section.DELIVERY_ANNOTATIONS, WHOLE.delivery_annotations)
     assert split(plain + behind) == split(WHOLE.encode())
@@ -75,14 +75,14 @@ def test_delivery_annotations_may_stand_behind_everything_else():  # where the P
 
 
 @pytest.mark.spec("X-6")
-def test_sections_out_of_order_are_found():  # rhea writes the footer before the body
+def test_sections_are_found_in_any_order():  # rhea writes the footer before the body
     sections = split(WHOLE.encode())
     assert split(b"".join(reversed(sections))) == sections
     assert split(sections.footer + b"".join(sections[:6])) == sections
 
 
 @pytest.mark.parametrize("body", BODIES, ids=repr)
-def test_every_kind_of_body_comes_back(body):
+def test_every_kind_of_body_round_trips(body):
     assert Message.decode(Message(body=body).encode()) == Message(body=body)
 
 
@@ -108,7 +108,7 @@ def test_descriptors_in_full_or_by_name_are_read():
         assert Message.decode(payload).body == DataBody((b"x",))
 
 
-def test_an_entry_that_is_not_edited_stays_bit_for_bit():
+def test_an_unedited_entry_stays_bit_for_bit():
     wide = bytes.fromhex("70 00000001")  # a uint that this codec would encode shorter
     section = join_entries(Section.APPLICATION_PROPERTIES, [("x-ms-path", encode("q")), ("n", wide)])
     entries = [(key, value) for key, value in split_entries(section) if key != "x-ms-path"]
@@ -237,7 +237,7 @@ def test_a_message_cut_inside_a_section_is_refused(first: bytes, second: bytes, 
         ("005375 a0ff61", "a value is longer than its container"),
     ],
 )
-def test_what_is_wrong_with_a_message_is_told(octets: str, told: str) -> None:
+def test_a_malformed_message_is_reported_with_its_fault(octets: str, told: str) -> None:
     with pytest.raises(DecodeError) as refused:
         split(bytes.fromhex(octets))
     assert str(refused.value) == told
@@ -254,7 +254,7 @@ def test_what_is_wrong_with_a_message_is_told(octets: str, told: str) -> None:
         ("005374 c10402 404040", "the size of a map does not match its items"),
     ],
 )
-def test_what_is_wrong_with_the_entries_of_a_section_is_told(octets: str, told: str) -> None:
+def test_a_malformed_map_entry_is_reported_with_its_fault(octets: str, told: str) -> None:
     with pytest.raises(DecodeError) as refused:
         split_entries(bytes.fromhex(octets))
     assert str(refused.value) == told
@@ -277,7 +277,7 @@ def test_what_is_wrong_with_the_entries_of_a_section_is_told(octets: str, told: 
          "Properties.creation_time is a timestamp: not 5"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_section_is_told(
+def test_a_malformed_section_is_reported_with_its_fault(
     read: Callable[[bytes], object], octets: str, told: str
 ) -> None:
     with pytest.raises(DecodeError) as refused:
@@ -288,7 +288,7 @@ def test_what_is_wrong_with_a_section_is_told(
 @pytest.mark.spec("R-66")
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("count", [0, 1, 100])
-def test_the_entries_of_a_map_of_either_width_are_found(width: int, count: int) -> None:
+def test_entries_of_narrow_and_wide_maps_are_found(width: int, count: int) -> None:
     items = [(b"\x54" + bytes((key,)), b"\xa1\x00") for key in range(count)]
     content = b"".join(key + value for key, value in items)
     if width == 1 and len(content) > 254:
@@ -302,7 +302,7 @@ def test_the_entries_of_a_map_of_either_width_are_found(width: int, count: int) 
 
 
 @pytest.mark.spec("R-66")
-def test_a_body_of_several_sections_keeps_them_apart() -> None:
+def test_several_body_sections_stay_separate() -> None:
     assert DataBody((b"a", b"b")).data == b"ab"
     for kind, name, values in (
         (DataBody, "amqp:data:binary", (b"a", b"b")),
@@ -322,7 +322,7 @@ def test_a_hundred_thousand_data_sections_split_in_linear_time():
     assert bodies == [payload]
 
 
-def test_the_wrong_section_is_named_as_such():
+def test_a_misplaced_section_is_named():
     with pytest.raises(DecodeError, match="descriptor"):
         decode_header(encode_map_section(Section.FOOTER, {}))
     with pytest.raises(DecodeError, match="not a header"):
@@ -351,7 +351,7 @@ ANY_PROPERTIES = st.builds(
 @pytest.mark.spec("R-66")
 @given(ANY_PROPERTIES, st.integers(0, 40), st.integers(0, 255))
 @settings(max_examples=300, deadline=None)
-def test_properties_read_fast_are_what_the_decoder_reads(
+def test_the_fast_property_reader_agrees_with_the_decoder(
     properties: Properties, place: int, byte: int
 ) -> None:
     section = bytearray(encode_properties(properties))
@@ -376,13 +376,13 @@ def test_properties_read_fast_are_what_the_decoder_reads(
 @pytest.mark.parametrize(
     "octets", ["00", "0053", "005373", "005373 c0", "005373 c00201", "005373 c10100", "005373 c0020141"]
 )
-def test_a_message_id_that_is_cut_off_or_of_another_type_is_told(octets: str) -> None:
+def test_a_truncated_or_mistyped_message_id_is_reported(octets: str) -> None:
     with pytest.raises(DecodeError):
         decode_message_id(bytes.fromhex(octets))
 
 
 @pytest.mark.spec("R-66")
-def test_a_section_is_located_behind_those_before_it_and_nothing_else() -> None:
+def test_a_section_is_located_without_decoding_the_others() -> None:
     payload = WHOLE.encode()
     sections = split(payload)
     at = len(sections.header) + len(sections.delivery_annotations)

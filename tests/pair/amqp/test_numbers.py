@@ -30,7 +30,7 @@ def test_delivery_ids_wrap_around(make_pair, first) -> None:
     assert settled[-1].last == sent[-1]
 
 
-def test_a_connection_has_as_many_sessions_as_channels_and_says_when_they_are_used_up(make_pair) -> None:
+def test_a_connection_offers_one_session_per_channel_and_reports_exhaustion(make_pair) -> None:
     pair = make_pair()
     for _ in range(CHANNEL_MAX):
         pair.client.begin()

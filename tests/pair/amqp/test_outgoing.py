@@ -92,7 +92,7 @@ def sending(*, window: int = 2**31, frame_size: int = 512, links: int = 1) -> Se
 @pytest.mark.parametrize("state", [None, ACCEPTED, Described(Symbol("a:b"), [b"x" * 100])], ids=repr)
 @pytest.mark.parametrize("settled", [True, False])
 @pytest.mark.parametrize("size", [0, 1, 300, 512, 2000])
-def test_every_frame_of_a_message_carries_its_fields_and_is_as_full_as_the_peer_allows(
+def test_every_frame_of_a_message_is_filled_to_the_maximum_frame_size(
     size: int, settled: bool, state: DeliveryState | None
 ) -> None:
     it = sending()
@@ -109,7 +109,7 @@ def test_every_frame_of_a_message_carries_its_fields_and_is_as_full_as_the_peer_
         assert (size_of_frame == 512) if more else (size_of_frame <= 512)
 
 
-def test_a_message_that_just_fits_a_frame_is_one_frame() -> None:
+def test_a_message_that_just_fits_one_frame_is_sent_in_one_frame() -> None:
     it = sending()
     it.links[0].transfer(b"", tag=b"tag", force=True)
     it.take()
@@ -145,7 +145,7 @@ drops = st.tuples(st.just("detach"), st.integers(0, 1), st.just(0))
 @pytest.mark.slow
 @given(st.integers(0, 4), st.lists(sends | flows | drops, max_size=14))
 @settings(max_examples=200, deadline=None)
-def test_frames_leave_in_order_as_far_as_the_window_reaches(window: int, steps: list) -> None:
+def test_frames_leave_in_order_up_to_the_window(window: int, steps: list) -> None:
     it, free = sending(window=window, links=2), sending(links=2)
     waiting: list[tuple[int, tuple[Transfer, bytes, int]]] = []  # link and frame
     expected: list[tuple[Transfer, bytes, int]] = []
@@ -181,7 +181,7 @@ def test_frames_leave_in_order_as_far_as_the_window_reaches(window: int, steps: 
         assert it.connection.sessions[0].pending == len(waiting)
 
 
-def test_a_peer_that_has_not_seen_the_begin_is_answered_from_the_first_number() -> None:
+def test_before_the_peers_begin_the_window_counts_from_the_first_number() -> None:
     it = sending(window=2)
     for number in range(5):
         it.links[0].transfer(b"%d" % number, tag=b"t", force=True)
@@ -193,7 +193,7 @@ def test_a_peer_that_has_not_seen_the_begin_is_answered_from_the_first_number() 
 # --- handles and counts of a session's links
 
 
-def test_a_handle_that_is_free_again_is_used_again(pair) -> None:
+def test_a_freed_handle_is_reused(pair) -> None:
     links = [pair.session.attach_sender(name, target=Target("q")) for name in "abc"]
     pair.exchange()
     assert [link.handle for link in links] == [0, 1, 2]
@@ -205,7 +205,7 @@ def test_a_handle_that_is_free_again_is_used_again(pair) -> None:
     assert all(link.is_open for link in [*links[1:], *again])
 
 
-def test_no_more_links_are_attached_than_the_peers_handles_allow(make_pair) -> None:
+def test_the_handle_max_of_the_peer_limits_the_attached_links(make_pair) -> None:
     pair = make_pair(server_handle_max=2)
     for name in "ab":
         pair.session.attach_sender(name, target=Target("q"))
@@ -217,7 +217,7 @@ def test_no_more_links_are_attached_than_the_peers_handles_allow(make_pair) -> N
 
 
 @pytest.mark.parametrize("ending", ["end", "detach"])
-def test_links_that_are_gone_make_room_for_others(make_pair, ending: str) -> None:
+def test_ended_links_make_room_for_others(make_pair, ending: str) -> None:
     pair = make_pair(limits=Limits(max_links=2))
     for turn in range(5):
         links = [pair.session.attach_sender(f"{turn}{name}", target=Target("q")) for name in "ab"]
@@ -248,13 +248,13 @@ def test_a_client_that_is_refused_is_closed_with_the_reason() -> None:
     assert closed.condition == Condition("amqp:unauthorized-access", "authentication failed")
 
 
-def test_a_transfer_on_a_link_that_sends_ends_the_session() -> None:
+def test_a_transfer_to_a_sending_link_ends_the_session() -> None:
     it = sending()
     it.peer_says(Transfer(0, 0, b"t", 0))
     assert it.ends() == [Condition("amqp:not-allowed", "a transfer on handle 0, which it receives on")]
 
 
-def test_dispositions_that_settle_nothing_end_the_session_in_the_end(make_pair) -> None:
+def test_too_many_useless_dispositions_end_the_session(make_pair) -> None:
     pair = make_pair(limits=Limits(disposition_budget=2))
     sender, receiver = pair.sending_link()
     for _ in range(3):
@@ -271,7 +271,7 @@ def test_dispositions_that_settle_nothing_end_the_session_in_the_end(make_pair) 
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_message_too_large_in_pieces_is_rejected_unless_it_was_settled(make_pair, settled: bool) -> None:
+def test_an_oversized_multi_frame_message_is_rejected_unless_presettled(make_pair, settled: bool) -> None:
     pair = make_pair(server_max_frame_size=512)
     pair.answers_links = False
     sender = pair.session.attach_sender("s", target=Target("q"))

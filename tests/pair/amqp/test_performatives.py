@@ -36,7 +36,7 @@ ROWS = [[cell.strip() for cell in line.split("|")] for line in LINES if line and
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_golden_performative(row):
+def test_a_performative_has_its_golden_encoding(row):
     _case, octets, meaning, canonical = row
     data = bytes.fromhex(octets)
     if canonical == "malformed":
@@ -61,7 +61,7 @@ VALUES = {
 @pytest.mark.parametrize("cls", _COMPOSITES, ids=lambda cls: cls.__name__)
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
-def test_every_composite_type_survives_the_wire(cls, data):
+def test_every_composite_type_round_trips(cls, data):
     arguments = {}
     for field in dataclasses.fields(cls):
         value_type, kind = typing.get_args(field.type)
@@ -85,7 +85,7 @@ def test_an_attach_has_all_fourteen_fields():
     assert octets[5 if octets[3] == 0xC0 else 11] == 14
 
 
-def test_a_delivery_state_nobody_knows_is_kept_as_it_is():
+def test_an_unknown_delivery_state_is_kept_unchanged():
     state = Described(ULong(0x99), [b"txn", None])
     octets = encode_composite(performatives.Disposition(True, 1, 1, False, state))
     assert decode_composite(octets, 0, len(octets))[0].state == state
@@ -102,5 +102,5 @@ def test_a_field_that_does_not_fit_is_named():
         encode_composite(Open("c", channel_max=65536))
 
 
-def test_the_sasl_response_is_not_shown():
+def test_the_sasl_response_is_not_in_the_repr():
     assert "secret" not in repr(SaslInit("PLAIN", b"\0user\0secret"))

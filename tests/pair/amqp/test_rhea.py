@@ -168,7 +168,7 @@ def rhea_server() -> Iterator[Driver]:
             )
 
 
-def test_a_rhea_client_and_our_server(rhea_client):
+def test_a_rhea_client_works_with_our_server(rhea_client):
     driver = rhea_client
     links: dict[str, SenderLink] = {}
 
@@ -237,7 +237,7 @@ def test_a_rhea_client_and_our_server(rhea_client):
     assert driver.saw(ConnectionClosed) == [ConnectionClosed(None)]
 
 
-def test_a_rhea_server_and_our_client(rhea_server):
+def test_a_rhea_server_works_with_our_client(rhea_server):
     driver = rhea_server
     session = driver.ours.begin()
     sender = session.attach_sender("outward", target=Target("q"), snd_settle_mode=0)

@@ -52,7 +52,7 @@ def test_the_same_link_name_runs_in_both_directions(pair):
     assert not pair.client_saw(LinkDetached)
 
 
-def test_a_link_of_the_same_name_and_role_steals_the_older_one(pair):
+def test_attaching_a_link_with_the_same_name_and_role_replaces_the_older_one(pair):
     sender, old = pair.sending_link("twin")
     thief = Attach("twin", 7, False, source=Source(), target=Target("queue"))
     pair.session.send(thief)
@@ -88,7 +88,7 @@ def test_a_refused_link_sees_a_null_target_and_then_the_reason(pair):
 
 
 @pytest.mark.parametrize("size", [0, 1, 470, 471, 472, 473, 474, 475, 511, 512, 5000])
-def test_a_message_is_cut_to_the_frame_size_of_the_peer_and_put_together_again(make_pair, size):
+def test_a_message_is_split_by_the_frame_size_of_the_peer_and_reassembled(make_pair, size):
     pair = make_pair(max_frame_size=512, server_max_frame_size=512)
     payload = bytes(range(256)) * 20
     for ours, theirs, saw in (
@@ -102,7 +102,7 @@ def test_a_message_is_cut_to_the_frame_size_of_the_peer_and_put_together_again(m
         assert (message.tag, message.message_format, message.link) == (b"tag", 0x80013700, theirs)
 
 
-def test_no_frame_is_larger_than_the_peer_allows(make_pair):
+def test_no_frame_exceeds_the_maximum_frame_size_of_the_peer(make_pair):
     pair = make_pair(server_max_frame_size=512)
     sender, _ = pair.sending_link()
     sender.transfer(bytes(3000), tag=b"t" * 32)
@@ -145,7 +145,7 @@ def test_an_aborted_delivery_leaves_no_trace(pair):
     assert list(receiver.unsettled) == [1]
 
 
-def test_credit_is_counted_down_and_its_lack_is_our_own_misuse(pair):
+def test_credit_is_counted_down_and_sending_without_it_is_misuse(pair):
     sender, _ = pair.sending_link(credit=2)
     sender.transfer(b"1", tag=b"1")
     sender.transfer(b"2", tag=b"2")
@@ -156,7 +156,7 @@ def test_credit_is_counted_down_and_its_lack_is_our_own_misuse(pair):
     assert [m.payload for m in pair.server_saw(MessageReceived)] == [b"1", b"2", b"4"]
 
 
-def test_credit_is_absolute_and_counts_what_is_under_way(pair):
+def test_credit_is_absolute_and_includes_messages_in_flight(pair):
     sender, receiver = pair.sending_link(credit=3)
     sender.transfer(b"1", tag=b"1")  # not yet seen by the receiver when it grants again
     receiver.flow(10)
@@ -164,7 +164,7 @@ def test_credit_is_absolute_and_counts_what_is_under_way(pair):
     assert sender.credit == 9
 
 
-def test_credit_can_be_taken_back(pair):
+def test_credit_can_be_revoked(pair):
     sender, receiver = pair.sending_link(credit=50)
     receiver.flow(0)
     pair.exchange()
@@ -187,13 +187,13 @@ def test_a_drain_is_answered_and_leaves_no_credit(pair):
     assert receiver.delivery_count == sender.delivery_count
 
 
-def test_an_echo_is_answered_once(pair):
+def test_a_requested_echo_is_sent_once(pair):
     _, receiver = pair.sending_link(credit=3)
     receiver.flow(3, echo=True)
     pair.exchange()  # falls silent, or fails
 
 
-def test_accepts_of_a_run_leave_as_one_range(pair):
+def test_consecutive_accepts_leave_as_one_range(pair):
     sender, receiver = pair.sending_link()
     for n in range(10):
         sender.transfer(b"x", tag=bytes([n]))
@@ -209,7 +209,7 @@ def test_accepts_of_a_run_leave_as_one_range(pair):
     assert not receiver.unsettled
 
 
-def test_one_range_over_two_links_becomes_one_event_a_run(pair):
+def test_a_range_across_two_links_becomes_one_event_per_run(pair):
     a, a_end = pair.sending_link("a")
     b, _ = pair.sending_link("b")
     for link in (a, a, b, a):
@@ -221,7 +221,7 @@ def test_one_range_over_two_links_becomes_one_event_a_run(pair):
     assert runs == [("a", 0, 1), ("b", 2, 2), ("a", 3, 3)]
 
 
-def test_a_range_wider_than_what_is_known_names_only_what_is_known(pair):
+def test_a_range_wider_than_the_known_deliveries_names_only_known_ones(pair):
     sender, receiver = pair.sending_link()
     sender.transfer(b"x", tag=b"t")
     pair.exchange()
@@ -242,7 +242,7 @@ def test_a_range_wider_than_what_is_known_names_only_what_is_known(pair):
     ],
     ids=lambda state: type(state).__name__,
 )
-def test_the_sender_settles_what_the_receiver_only_decided(pair, state):
+def test_the_sender_settles_a_delivery_that_the_receiver_accepted_unsettled(pair, state):
     sender, receiver = pair.receiving_link()
     number = sender.transfer(b"x", tag=b"t" * 16)
     assert number == 2**30
@@ -260,7 +260,7 @@ def test_the_sender_settles_what_the_receiver_only_decided(pair, state):
     assert not receiver.unsettled
 
 
-def test_a_settled_transfer_is_known_to_nobody_afterwards(pair):
+def test_a_settled_transfer_is_forgotten_by_both_sides(pair):
     sender, receiver = pair.sending_link()
     sender.transfer(b"x", tag=b"t", settled=True)
     pair.exchange()
@@ -318,7 +318,7 @@ def test_a_peer_that_ignores_the_window_loses_the_session(make_pair):
     assert ended.condition.symbol == "amqp:session:window-violation"
 
 
-def test_a_message_too_large_for_the_link_is_rejected_and_the_link_lives(pair):
+def test_a_message_too_large_for_the_link_is_rejected_and_the_link_survives(pair):
     pair.answers_links = False
     sender = pair.session.attach_sender("s", target=Target("q"))
     pair.exchange()
@@ -349,7 +349,7 @@ def test_a_message_beyond_the_engines_own_limit_detaches_the_link_and_is_not_set
     assert detached.condition.symbol == "amqp:link:message-size-exceeded"
 
 
-def test_a_delivery_that_never_ends_is_not_kept(make_pair):
+def test_an_endless_delivery_is_not_kept_in_memory(make_pair):
     pair = make_pair(limits=Limits(max_message_size=10_000))
     _, receiver = pair.sending_link()
     piece = frame(0, encode_composite(Transfer(0, 0, b"t", 0, False, True)), 1000) + bytes(1000)
@@ -364,7 +364,7 @@ def test_a_delivery_that_never_ends_is_not_kept(make_pair):
     assert not pair.server_saw(MessageReceived)
 
 
-def test_a_detach_is_answered_and_both_owners_hear_of_it_once(pair):
+def test_a_detach_is_answered_and_reported_once_to_both_owners(pair):
     sender, receiver = pair.sending_link()
     sender.transfer(b"x", tag=b"t")
     pair.exchange()
@@ -384,14 +384,14 @@ def test_a_detach_is_answered_and_both_owners_hear_of_it_once(pair):
     assert again.is_open
 
 
-def test_a_suspended_link_is_told_from_a_closed_one(pair):
+def test_a_detached_link_is_distinguished_from_a_closed_one(pair):
     sender, _receiver = pair.sending_link()
     sender.detach(closed=False)
     pair.exchange()
     assert [e.closed for e in pair.server_saw(LinkDetached)] == [False]
 
 
-def test_what_is_said_on_a_link_the_peer_just_closed_is_dropped(pair):
+def test_frames_for_a_link_just_closed_by_the_peer_are_dropped(pair):
     sender, receiver = pair.sending_link()
     receiver.detach()
     pair.client.receive_data(pair.server.data_to_send(), 0.0)
@@ -403,7 +403,7 @@ def test_what_is_said_on_a_link_the_peer_just_closed_is_dropped(pair):
     assert pair.server.is_open
 
 
-def test_a_link_detached_before_its_owner_answered_is_answered_for_it(pair):
+def test_a_link_detached_before_the_owner_answered_is_answered_by_the_engine(pair):
     pair.answers_links = False
     sender = pair.session.attach_sender("s", target=Target("q"))
     sender.detach()
@@ -415,7 +415,7 @@ def test_a_link_detached_before_its_owner_answered_is_answered_for_it(pair):
     assert pair.client.is_open
 
 
-def test_the_end_of_a_session_takes_its_links_and_leaves_the_connection(pair):
+def test_the_end_of_a_session_ends_its_links_and_keeps_the_connection(pair):
     pair.sending_link()
     pair.session.end()
     pair.exchange()
@@ -429,7 +429,7 @@ def test_the_end_of_a_session_takes_its_links_and_leaves_the_connection(pair):
     assert pair.sending_link("next")[0].is_open
 
 
-def test_a_session_fault_spares_the_other_session(pair):
+def test_a_session_error_does_not_affect_another_session(pair):
     other = pair.client.begin()
     pair.exchange()
     pair.session.send(Detach(99, True))
@@ -458,7 +458,7 @@ def test_the_end_of_the_stream_closes_once(pair):
     assert pair.client.next_timer() is None
 
 
-def test_our_own_misuse_is_named(pair):
+def test_misuse_by_the_owner_is_named(pair):
     pair.session.attach_sender("s", target=Target("q"))
     with pytest.raises(LocalProtocolError, match="'s' in this direction"):
         pair.session.attach_sender("s", target=Target("q"))
@@ -471,7 +471,7 @@ def test_our_own_misuse_is_named(pair):
 
 
 @pytest.mark.spec("R-105")
-def test_a_state_that_cannot_be_encoded_costs_other_sessions_nothing(pair):
+def test_an_unencodable_state_does_not_affect_other_sessions(pair):
     sender, receiver = pair.sending_link()
     other = pair.client.begin().attach_sender("other", target=Target("q"), snd_settle_mode=0)
     pair.exchange()
@@ -494,7 +494,7 @@ def test_a_state_that_cannot_be_encoded_costs_other_sessions_nothing(pair):
 
 @pytest.mark.spec("R-98")
 @pytest.mark.parametrize("by", ["us", "the peer"])
-def test_a_link_of_an_ended_session_has_no_credit_and_takes_no_transfer(pair, by):
+def test_a_link_of_an_ended_session_has_no_credit_and_accepts_no_transfer(pair, by):
     sender, receiver = pair.sending_link(credit=7)
     receiver.flow(9)
     (sender if by == "us" else receiver).session.end()
@@ -511,3 +511,18 @@ def test_a_flow_from_a_sender_changes_no_credit(pair):
     pair.exchange()
     assert receiver.credit == 7
     assert pair.server.is_open
+
+
+@pytest.mark.spec("B-21")
+def test_long_payloads_are_sent_as_they_are_and_what_is_between_them_is_joined(pair):
+    sender, _ = pair.sending_link()
+    bodies = [b"a" * 100, b"b" * 50_000, b"c" * 200, b"d" * 300, bytes(20_000)]
+    for number, body in enumerate(bodies):
+        sender.transfer(body, tag=bytes((number,)), settled=True)
+    pieces = pair.client.pieces_to_send()
+    assert [len(piece) for piece in pieces if len(piece) > 2000] == [50_000, 20_000]
+    assert any(piece is bodies[1] for piece in pieces)
+    assert len(pieces) == 4
+    pair.server.receive_data(b"".join(pieces), 0.0)
+    assert [event.payload for event in pair.server.events()] == bodies
+    assert pair.client.pieces_to_send() == []

@@ -51,7 +51,7 @@ def in_pieces(pair, *pieces: dict[str, object]) -> MessageReceived:
 
 @pytest.mark.spec("R-30")
 @pytest.mark.parametrize("at", range(3))
-def test_the_state_of_any_frame_is_that_of_the_delivery(pair, at):
+def test_the_state_in_any_frame_applies_to_the_delivery(pair, at):
     """A transaction named by the first frame alone was lost: the message was there before the discharge."""
     fields: list[dict[str, object]] = [{}, {}, {}]
     fields[at]["state"] = TRANSACTION
@@ -60,13 +60,13 @@ def test_the_state_of_any_frame_is_that_of_the_delivery(pair, at):
 
 
 @pytest.mark.spec("R-30")
-def test_a_later_frame_without_a_state_takes_none_away(pair):
+def test_a_later_frame_without_a_state_keeps_the_earlier_one(pair):
     assert in_pieces(pair, {"state": TRANSACTION, "settled": False}, {"settled": False}).state == TRANSACTION
 
 
 @pytest.mark.spec("R-30")
 @pytest.mark.parametrize("at", range(3))
-def test_a_delivery_is_settled_when_any_frame_says_so(pair, at):
+def test_a_delivery_is_settled_if_any_frame_says_so(pair, at):
     fields: list[dict[str, object]] = [{"settled": False} for _ in range(3)]
     fields[at]["settled"] = True
 
@@ -92,7 +92,7 @@ def test_a_delivery_that_no_frame_settles_is_unsettled(pair):
         (False, 0, 0.0),
     ],
 )
-def test_a_map_may_have_keys_that_differ_in_their_type_alone(keys):
+def test_map_keys_may_differ_only_in_their_type(keys):
     written = b"".join(encode(key) + encode(f"value {number}") for number, key in enumerate(keys))
     data = bytes((0xC1, len(written) + 1, 2 * len(keys))) + written
 
@@ -106,14 +106,14 @@ def test_a_map_may_have_keys_that_differ_in_their_type_alone(keys):
 
 
 @pytest.mark.spec("R-34")
-def test_a_map_with_a_key_twice_is_still_refused():
+def test_a_map_with_a_duplicate_key_is_refused():
     with pytest.raises(DecodeError, match="same key twice"):
         decode(bytes.fromhex("c10a06540140550140540140"))
 
 
 @pytest.mark.spec("R-31")
 @pytest.mark.parametrize("descriptor", [Int(-1), -1, -(2**63), UInt(7), True, "text", None])
-def test_a_value_with_any_descriptor_is_written_as_it_was_read(descriptor):
+def test_a_described_value_is_written_as_it_was_read(descriptor):
     data = b"\x00" + encode(descriptor) + encode("x")
     value, _ = decode(data)
 
@@ -124,7 +124,7 @@ def test_a_value_with_any_descriptor_is_written_as_it_was_read(descriptor):
 
 
 @pytest.mark.spec("R-31")
-def test_a_filter_with_a_negative_descriptor_is_repeated(pair):
+def test_a_filter_with_a_negative_descriptor_is_echoed(pair):
     odd = Described(Int(-1), "x")
     source = Source("q", filter={Symbol("f"): odd})
     pair.server.receive_data(f(Attach("in", 0, True, source=source, target=Target())), 0.0)
@@ -136,7 +136,7 @@ def test_a_filter_with_a_negative_descriptor_is_repeated(pair):
 
 @pytest.mark.spec("R-31")
 @pytest.mark.parametrize("field", [2, 6, 9, 10])
-def test_a_symbol_that_is_no_ascii_closes_the_connection(pair, field):
+def test_a_non_ascii_symbol_closes_the_connection(pair, field):
     """It was taken as a string, and could not be written when it was repeated."""
     source: list[object] = ["q", *[None] * 10]
     source[field] = "\u00e9"
@@ -162,7 +162,7 @@ def test_a_credit_beyond_the_largest_is_the_largest(pair, count, credit):
     assert pair.session.is_open
 
 
-def test_credit_below_what_is_under_way_is_none(pair):
+def test_credit_below_the_messages_in_flight_counts_as_zero(pair):
     sender, receiver = pair.sending_link(credit=10)
     for _ in range(10):
         sender.transfer(b"x", tag=b"t")
@@ -178,7 +178,7 @@ def test_credit_below_what_is_under_way_is_none(pair):
 
 @pytest.mark.spec("R-34")
 @pytest.mark.parametrize("direction", ["sender", "receiver"])
-def test_a_link_that_could_not_be_attached_leaves_its_name_free(pair, direction):
+def test_a_failed_attach_leaves_its_name_free(pair, direction):
     attach = pair.session.attach_sender if direction == "sender" else pair.session.attach_receiver
     terminus = "target" if direction == "sender" else "source"
     kind = Target if direction == "sender" else Source
@@ -194,7 +194,7 @@ def test_a_link_that_could_not_be_attached_leaves_its_name_free(pair, direction)
 
 
 @pytest.mark.spec("R-34")
-def test_links_that_could_not_be_attached_do_not_count(make_pair):
+def test_failed_attaches_do_not_count(make_pair):
     pair = make_pair()
     for _ in range(3_000):
         with pytest.raises(EncodeError):
@@ -204,7 +204,7 @@ def test_links_that_could_not_be_attached_do_not_count(make_pair):
 
 
 @pytest.mark.spec("R-34")
-def test_what_was_sent_before_the_peers_begin_goes_out_with_it(make_pair):
+def test_frames_sent_before_the_peers_begin_are_sent_with_it(make_pair):
     pair = make_pair(opened=False)
     sender = pair.session.attach_sender("link", target=Target("q"), snd_settle_mode=0)
     for number in range(5):
@@ -217,7 +217,7 @@ def test_what_was_sent_before_the_peers_begin_goes_out_with_it(make_pair):
 
 
 @pytest.mark.spec("R-34")
-def test_a_window_of_one_frame_is_used_and_opened_again(make_pair):
+def test_a_window_of_one_frame_is_used_and_renewed(make_pair):
     pair = make_pair(limits=Limits(incoming_window=1))
     sender, _ = pair.sending_link()
     for number in range(7):

@@ -48,7 +48,7 @@ def test_a_request_may_be_named_by_symbol_and_come_with_other_sections():
     [b"", HELLO, Message(body=ValueBody("declare")).encode(), b"\x00\x53\x77" + encode_composite(ACCEPTED)],
     ids=["nothing", "data", "text", "an outcome"],
 )
-def test_a_message_that_asks_for_nothing_is_malformed(payload):
+def test_an_empty_transaction_message_is_malformed(payload):
     with pytest.raises(DecodeError, match="declare or a discharge"):
         decode_request(payload)
 
@@ -64,7 +64,7 @@ def test_a_transactional_state_survives_the_wire(txn_id, outcome):
 
 @given(data=st.binary(max_size=60))
 @settings(max_examples=200, deadline=None)
-def test_bytes_are_a_request_or_malformed(data):
+def test_any_bytes_are_a_transaction_request_or_malformed(data):
     try:
         assert isinstance(decode_request(data), Declare | Discharge)
     except DecodeError:
@@ -104,7 +104,7 @@ def test_a_controller_declares_sends_and_discharges(make_pair, step):
     assert decode_request(pair.server_saw(MessageReceived)[-1].payload) == Discharge(b"t1", False)
 
 
-def test_a_message_of_many_frames_tells_its_transaction(make_pair):
+def test_a_multi_frame_message_carries_its_transaction(make_pair):
     pair = make_pair(server_max_frame_size=512)
     sender, _ = pair.sending_link()
     sender.transfer(HELLO * 500, tag=b"2", state=TransactionalState(b"t1"))

@@ -62,7 +62,7 @@ def same(a: object, b: object) -> bool:
 
 
 @pytest.mark.parametrize("row", rows("types.txt"), ids=lambda row: row[0])
-def test_golden_value(row):
+def test_a_value_has_its_golden_encoding(row):
     _case, octets, meaning, canonical = row
     data = bytes.fromhex(octets)
     value, stop = decode(data)
@@ -75,7 +75,7 @@ def test_golden_value(row):
 
 
 @pytest.mark.parametrize("row", rows("malformed.txt"), ids=lambda row: row[0])
-def test_malformed_value(row):
+def test_a_malformed_value_is_refused(row):
     _case, octets, word = row
     with pytest.raises(DecodeError, match=word):
         decode(bytes.fromhex(octets))
@@ -118,7 +118,7 @@ values = st.recursive(
 @pytest.mark.slow
 @given(values)
 @settings(max_examples=300, deadline=None)
-def test_decoding_undoes_encoding_in_value_and_type(value):
+def test_decoding_inverts_encoding_in_value_and_type(value):
     data = encode(value)
     decoded, stop = decode(
         data, budget=DecodeBudget(100_000)
@@ -132,7 +132,7 @@ def test_decoding_undoes_encoding_in_value_and_type(value):
 @pytest.mark.slow
 @given(values, st.data())
 @settings(max_examples=200, deadline=None)
-def test_a_value_cut_short_is_refused(value, data):
+def test_a_truncated_value_is_refused(value, data):
     octets = encode(value)
     cut = data.draw(st.integers(0, len(octets) - 1))
     with pytest.raises(DecodeError):
@@ -144,7 +144,7 @@ def test_a_value_cut_short_is_refused(value, data):
 @pytest.mark.slow
 @given(values, st.data())
 @settings(max_examples=100, deadline=None)
-def test_a_value_that_goes_on_behind_its_range_is_refused(value, data):
+def test_a_value_that_exceeds_its_declared_size_is_refused(value, data):
     octets = encode(value)
     end = data.draw(st.integers(0, len(octets) - 1))
     with pytest.raises(DecodeError):
@@ -210,7 +210,7 @@ def test_the_shortest_form_that_fits_is_written(value: object, head: str) -> Non
     ],
     ids=repr,
 )
-def test_an_encode_error_says_what_does_not_fit(value: object, told: str) -> None:
+def test_an_encode_error_names_the_value_that_does_not_fit(value: object, told: str) -> None:
     with pytest.raises(EncodeError) as refused:
         encode(value)
     assert str(refused.value).startswith(told)
@@ -230,7 +230,7 @@ def test_an_encode_error_says_what_does_not_fit(value: object, told: str) -> Non
     ],
     ids=["list", "map", "described", "descriptor", "array of lists", "array of maps", "array descriptor"],
 )
-def test_values_are_written_as_deep_as_the_bound_and_no_deeper(nested) -> None:
+def test_values_are_encoded_up_to_the_nesting_limit(nested) -> None:
     levels = len(nested(None).items[0:]) + 1 if isinstance(nested(None), Array) and nested(None).items else 1
     value: object = None
     for _ in range(MAX_DEPTH // levels):
@@ -270,7 +270,7 @@ def test_lists_may_nest_as_deep_as_the_bound():
         decode(b"\xd0" + (len(encode(value)) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x01" + encode(value))
 
 
-def test_many_small_arrays_share_one_budget():
+def test_many_small_arrays_share_one_size_budget():
     array = bytes.fromhex("f00000000500000fff40")  # 4095 nulls in ten bytes
     data = array * 400
     frame = b"\xd0" + (len(data) + 4).to_bytes(4, "big") + (400).to_bytes(4, "big") + data
@@ -290,7 +290,7 @@ def test_many_small_arrays_share_one_budget():
     ],
     ids=repr,
 )  # fmt: skip
-def test_what_does_not_fit_is_an_encode_error(value):
+def test_a_value_that_does_not_fit_is_an_encode_error(value):
     with pytest.raises(EncodeError):
         encode(value)
 

@@ -119,7 +119,7 @@ async def until(condition: Callable[[], object]) -> None:
     raise AssertionError("the condition did not hold within 1000 turns")
 
 
-async def test_what_arrives_is_received_in_order_between_made_and_lost() -> None:
+async def test_websocket_data_arrives_in_order_between_connect_and_close() -> None:
     async with carried() as it:
         it.websocket.says(b"AMQP")
         it.websocket.says(b"\x00\x01")
@@ -138,7 +138,7 @@ async def test_what_arrives_is_received_in_order_between_made_and_lost() -> None
 @pytest.mark.parametrize(
     ("data", "kind"), [("text", TEXT), (b"bytes", TEXT), ("text", BINARY), (1000, CLOSED)]
 )
-async def test_anything_but_a_binary_message_ends_the_stream(data: object, kind: int) -> None:
+async def test_a_non_binary_websocket_message_ends_the_stream(data: object, kind: int) -> None:
     async with carried() as it:
         it.websocket.says(data, kind)
         it.websocket.says(b"too late")
@@ -155,7 +155,7 @@ async def test_a_connection_that_breaks_is_lost_with_its_error() -> None:
         assert it.cuts == ["cut"]
 
 
-async def test_what_is_written_is_sent_in_pieces_of_bounded_size() -> None:
+async def test_written_data_is_sent_in_messages_of_bounded_size() -> None:
     async with carried() as it:
         stream = bytes(range(256)) * (2 * PIECE // 256) + b"rest"
         it.transport.write(stream)
@@ -168,7 +168,7 @@ async def test_what_is_written_is_sent_in_pieces_of_bounded_size() -> None:
         assert not it.websocket.is_closed
 
 
-async def test_a_transport_that_is_closed_sends_what_was_written_and_nothing_later() -> None:
+async def test_a_closed_transport_sends_earlier_data_and_nothing_later() -> None:
     async with carried(is_open=False) as it:
         it.transport.write(b"before")
         assert not it.transport.is_closing()
@@ -192,7 +192,7 @@ async def test_an_idle_transport_closes_at_once() -> None:
         assert it.websocket.sent == []
 
 
-async def test_what_arrives_after_the_close_is_not_received() -> None:
+async def test_data_arriving_after_the_close_is_ignored() -> None:
     async with carried(is_open=False) as it:
         it.transport.write(b"last words")
         it.websocket.says(b"early")
@@ -204,7 +204,7 @@ async def test_what_arrives_after_the_close_is_not_received() -> None:
         assert it.protocol.of("data") == [b"early"]
 
 
-async def test_a_transport_that_is_aborted_sends_nothing_more() -> None:
+async def test_an_aborted_transport_sends_nothing_more() -> None:
     async with carried(is_open=False) as it:
         it.transport.write(b"never")
         assert it.transport.get_write_buffer_size() == 5
@@ -219,7 +219,7 @@ async def test_a_transport_that_is_aborted_sends_nothing_more() -> None:
 
 
 @pytest.mark.parametrize("failure", [OSError("gone"), RuntimeError("closed")], ids=repr)
-async def test_a_write_that_fails_ends_the_connection(failure: Exception) -> None:
+async def test_a_failed_write_ends_the_connection(failure: Exception) -> None:
     async with carried() as it:
         it.websocket.failure = failure
         it.transport.write(b"lost")
@@ -268,7 +268,7 @@ async def test_a_protocol_is_not_resumed_above_a_quarter_of_the_high_water() -> 
         assert rests == [1]  # after four pieces; after three, a quarter and one byte was left
 
 
-async def test_a_protocol_that_pauses_reading_is_given_nothing_until_it_resumes() -> None:
+async def test_a_paused_protocol_receives_nothing_until_it_resumes() -> None:
     async with carried() as it:
         await until(lambda: it.protocol.calls)
         it.transport.pause_reading()
@@ -283,7 +283,7 @@ async def test_a_protocol_that_pauses_reading_is_given_nothing_until_it_resumes(
 
 
 @pytest.mark.parametrize("ending", ["close", "abort"])
-async def test_a_transport_that_ends_while_reading_is_paused_ends_all_the_same(ending: str) -> None:
+async def test_a_transport_ends_even_while_reading_is_paused(ending: str) -> None:
     async with carried() as it:
         await until(lambda: it.protocol.calls)
         it.transport.pause_reading()
@@ -292,7 +292,7 @@ async def test_a_transport_that_ends_while_reading_is_paused_ends_all_the_same(e
         assert it.protocol.of("lost") == [None]
 
 
-async def test_what_is_known_of_the_connection_is_what_the_websocket_knows() -> None:
+async def test_extra_info_comes_from_the_websocket() -> None:
     async with carried() as it:
         assert it.transport.get_extra_info("peername") == ("::1", 1)
         assert it.transport.get_extra_info("cipher") is None

@@ -96,7 +96,7 @@ Kind = Callable[[Clock], Service]
 
 @KINDS
 @pytest.mark.spec("H-31")
-async def test_a_token_is_renewed_in_the_background_while_the_old_one_serves(
+async def test_a_token_is_renewed_in_the_background_while_the_old_one_is_used(
     clock: Clock, kind: Kind
 ) -> None:
     service = kind(clock)
@@ -116,7 +116,7 @@ def _is_done(asking: object) -> bool:
 
 @KINDS
 @pytest.mark.spec("H-23", "H-30")
-async def test_a_token_service_that_refuses_is_asked_a_few_times_for_many_requests(
+async def test_a_refusing_token_service_is_asked_a_few_times_for_many_requests(
     clock: Clock, kind: Kind
 ) -> None:
     """157 sends, ten tries each, over 40 seconds."""
@@ -135,7 +135,7 @@ async def test_a_token_service_that_refuses_is_asked_a_few_times_for_many_reques
 
 @KINDS
 @pytest.mark.spec("H-30", "H-31")
-async def test_a_credential_that_worked_is_used_while_its_token_holds_and_is_away_then(
+async def test_a_working_credential_is_used_until_its_token_expires_and_unavailable_then(
     clock: Clock, kind: Kind
 ) -> None:
     service = kind(clock)
@@ -154,7 +154,7 @@ async def test_a_credential_that_worked_is_used_while_its_token_holds_and_is_awa
 
 
 @KINDS
-async def test_a_request_that_answers_a_challenge_goes_straight_through(clock: Clock, kind: Kind) -> None:
+async def test_a_request_with_claims_bypasses_the_cache(clock: Clock, kind: Kind) -> None:
     service = kind(clock)
     credential = of(service)
     assert [await token_of(credential, claims="x") for _ in range(2)] == ["token 1", "token 2"]
@@ -162,7 +162,7 @@ async def test_a_request_that_answers_a_challenge_goes_straight_through(clock: C
 
 
 @pytest.mark.spec("H-23")
-def test_threads_that_need_a_token_at_once_ask_once_and_hear_the_same(clock: Clock) -> None:
+def test_threads_that_need_a_token_concurrently_share_one_request(clock: Clock) -> None:
     service = Service(clock)
     service.gate.clear()
     credential = of(service)
@@ -180,7 +180,7 @@ def test_threads_that_need_a_token_at_once_ask_once_and_hear_the_same(clock: Clo
 
 
 @pytest.mark.spec("H-23")
-def test_a_request_that_hangs_is_left_alone_after_half_a_minute(clock: Clock) -> None:
+def test_a_hanging_token_request_is_abandoned_after_half_a_minute(clock: Clock) -> None:
     service = Service(clock)
     service.gate.clear()
     credential = of(service)
@@ -197,7 +197,7 @@ def test_a_request_that_hangs_is_left_alone_after_half_a_minute(clock: Clock) ->
 
 
 @pytest.mark.spec("H-31")
-def test_a_child_does_not_wait_for_what_its_parent_asked(clock: Clock) -> None:
+def test_a_forked_child_does_not_wait_for_the_token_request_of_its_parent(clock: Clock) -> None:
     service = Service(clock)
     service.gate.clear()
     credential = of(service)
@@ -214,7 +214,7 @@ def test_a_child_does_not_wait_for_what_its_parent_asked(clock: Clock) -> None:
         each.join(PATIENCE)
 
 
-def test_an_interrupted_request_leaves_nothing_that_others_wait_for(clock: Clock) -> None:
+def test_an_interrupted_token_request_blocks_no_other_caller(clock: Clock) -> None:
     class Interrupted(Service):
         def get_token(self, *scopes: str, **keywords: Any) -> Given:
             if not self.asked:
@@ -225,7 +225,6 @@ def test_an_interrupted_request_leaves_nothing_that_others_wait_for(clock: Clock
     credential = of(Interrupted(clock))
     with pytest.raises(KeyboardInterrupt):
         credential.get_token(SCOPE)
-    assert credential._asking == {}
     assert credential.get_token(SCOPE).token == "token 2"
 
 
@@ -286,7 +285,7 @@ def test_a_signal_anywhere_in_a_request_leaves_no_thread_waiting(clock: Clock) -
     assert interrupts > 20
 
 
-def test_each_loop_asks_for_itself() -> None:
+def test_each_event_loop_requests_its_own_token() -> None:
     class Stuck:
         asked = 0
 

@@ -16,7 +16,7 @@ SIGNATURE = (
 )
 
 
-def test_the_emulator_flag_means_plain_tcp_at_the_port_of_the_endpoint() -> None:
+def test_the_emulator_flag_means_plain_tcp_on_the_port_of_the_endpoint() -> None:
     namespace = parse(f"Endpoint=sb://localhost:5673/;{KEY};UseDevelopmentEmulator=true")
 
     assert (namespace.host, namespace.port, namespace.uses_tls) == ("localhost", 5673, False)
@@ -30,20 +30,20 @@ def test_the_emulator_flag_without_a_port_means_5672() -> None:
 
 @pytest.mark.spec("S-6")
 @pytest.mark.parametrize("flag", ["", ";UseDevelopmentEmulator=True", ";UseDevelopmentEmulator=false"])
-def test_anything_else_means_tls_at_5671(flag: str) -> None:
+def test_connection_strings_without_the_emulator_flag_use_tls_on_5671(flag: str) -> None:
     namespace = parse(f"endpoint=sb://contoso.servicebus.windows.net/;{KEY}{flag}")
 
     assert (namespace.port, namespace.uses_tls) == (5671, True)
 
 
-def test_another_address_changes_what_is_dialled_and_not_who_is_meant() -> None:
+def test_a_custom_endpoint_changes_the_dialled_address_and_not_the_namespace() -> None:
     namespace = parse(f"Endpoint=sb://contoso.example/;{KEY}").dial_at("127.0.0.1:9000")
 
     assert (namespace.host, namespace.port) == ("127.0.0.1", 9000)
     assert namespace.audience("q") == "sb://contoso.example/q"
 
 
-async def test_a_signature_is_used_as_it_is_with_its_own_expiry() -> None:
+async def test_a_given_signature_is_used_with_its_own_expiry() -> None:
     token = await parse(f"Endpoint=sb://c/;{SIGNATURE}").tokens.token("sb://c/orders")
 
     assert token.text.startswith("SharedAccessSignature sr=")
@@ -52,7 +52,7 @@ async def test_a_signature_is_used_as_it_is_with_its_own_expiry() -> None:
 
 
 @pytest.mark.spec("S-1")
-def test_the_signature_of_the_published_vector_comes_out() -> None:
+def test_the_published_signature_vector_is_reproduced() -> None:
     token = sign(
         "sb://contoso.servicebus.windows.net/orders",
         "Root",
@@ -76,7 +76,7 @@ def test_the_signature_of_the_published_vector_comes_out() -> None:
         ("Endpoint=sb://c:port/;" + KEY, "address"),
     ],
 )
-def test_a_connection_string_that_cannot_be_used_says_why_without_its_secret(text: str, says: str) -> None:
+def test_an_unusable_connection_string_is_explained_without_its_secret(text: str, says: str) -> None:
     with pytest.raises(ConnectionStringError, match=says) as raised:
         parse(text)
     assert "S3cret" not in str(raised.value)

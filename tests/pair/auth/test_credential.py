@@ -146,7 +146,7 @@ async def test_a_token_credential_is_asked_for_the_service_bus_and_not_on_the_lo
     assert token.text not in repr(token)
 
 
-async def test_those_who_ask_at_once_are_served_by_one_token(pair: Pair) -> None:
+async def test_concurrent_callers_share_one_token_request(pair: Pair) -> None:
     credential = OfAsyncio(pair.primary)
     source = token_source(credential)
 
@@ -159,7 +159,7 @@ async def test_those_who_ask_at_once_are_served_by_one_token(pair: Pair) -> None
 @pytest.mark.spec("F-41")
 @pytest.mark.parametrize("kind", [Blocking, OfAsyncio])
 @pytest.mark.usefixtures("renewed_soon")
-async def test_the_token_of_a_credential_is_renewed_and_its_link_lives_on(
+async def test_the_token_of_a_credential_is_renewed_and_its_link_survives(
     broker: Broker, pair: Pair, kind: type[Blocking]
 ) -> None:
     credential = kind(pair.primary, span=60)
@@ -177,7 +177,7 @@ async def test_the_token_of_a_credential_is_renewed_and_its_link_lives_on(
 
 @pytest.mark.spec("F-41")
 @pytest.mark.usefixtures("renewed_soon")
-async def test_a_renewal_that_fails_is_tried_again_while_the_token_holds(
+async def test_a_failed_renewal_is_retried_while_the_token_is_valid(
     pair: Pair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbpair.pair.client.claims.MAX_RETRY_SECONDS", 0.01)
@@ -216,7 +216,7 @@ async def test_a_key_that_was_rotated_and_updated_works_without_a_restart(pair: 
 
 
 @pytest.mark.spec("F-41")
-async def test_a_credential_that_is_refused_faults_a_drain_and_settles_nothing(pair: Pair) -> None:
+async def test_a_refused_credential_faults_a_drain_and_settles_nothing(pair: Pair) -> None:
     refused = Blocking(pair.secondary)
     refused.fails = ClientAuthenticationError("the client secret has expired")
     await pair.park([parked(1)])
@@ -229,7 +229,7 @@ async def test_a_credential_that_is_refused_faults_a_drain_and_settles_nothing(p
 
 
 @pytest.mark.spec("F-41")
-async def test_a_token_service_out_of_reach_is_waited_for(pair: Pair) -> None:
+async def test_an_unreachable_token_service_is_waited_for(pair: Pair) -> None:
     away = Blocking(pair.secondary)
     away.fails = ServiceRequestError("no route to the token service")
     await pair.park([parked(1)])
@@ -245,7 +245,7 @@ async def test_a_token_service_out_of_reach_is_waited_for(pair: Pair) -> None:
 
 
 @pytest.mark.spec("F-61", "F-41")
-async def test_a_primary_that_gives_no_token_holds_the_messages(pair: Pair) -> None:
+async def test_a_primary_without_a_token_holds_the_messages(pair: Pair) -> None:
     refused = Blocking(pair.primary)
     refused.fails = ClientAuthenticationError("no such application")
     await pair.park([parked(1)])
@@ -264,7 +264,7 @@ async def test_a_primary_that_gives_no_token_holds_the_messages(pair: Pair) -> N
         await running
 
 
-def test_a_question_that_was_cancelled_with_its_loop_is_asked_anew() -> None:
+def test_a_token_request_cancelled_with_its_loop_is_repeated() -> None:
     class Slow:
         """A credential that hangs on its first use."""
 
@@ -289,7 +289,7 @@ def test_a_question_that_was_cancelled_with_its_loop_is_asked_anew() -> None:
 
 
 @pytest.mark.spec("R-66")
-async def test_a_credential_that_fails_after_its_caller_was_cancelled_fails_without_a_word() -> None:
+async def test_a_token_failure_after_its_caller_was_cancelled_is_not_logged() -> None:
     unheard: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
     asked, answer = asyncio.Event(), asyncio.Event()
@@ -324,7 +324,7 @@ async def test_a_credential_that_raises_stop_iteration_fails_at_once() -> None:
         await asyncio.wait_for(Bearer(Exhausted()).token("sb://x/y"), PATIENCE)
 
 
-async def test_a_credential_that_never_answers_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_credential_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbpair.pair.auth.credential.ASK_WITHIN", 0.05)
     never = threading.Event()
 
@@ -341,7 +341,7 @@ async def test_a_credential_that_never_answers_is_given_up_in_time(monkeypatch: 
 
 
 @pytest.mark.spec("R-9", "F-41")
-async def test_a_credential_that_no_thread_can_ask_is_unavailable_and_not_refused(
+async def test_a_credential_without_a_free_thread_is_unavailable_and_not_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Ready:
@@ -380,12 +380,12 @@ def caused(error: Exception, by: Exception) -> Exception:
         (ValueError("a tenant is needed"), CredentialRefusedError),
     ],
 )
-def test_a_failure_to_get_a_token_is_a_refusal_or_an_outage(error: Exception, kind: type[Exception]) -> None:
+def test_a_token_failure_is_classified_as_refusal_or_outage(error: Exception, kind: type[Exception]) -> None:
     assert type(classify_credential_error(error)) is kind
 
 
 @pytest.mark.parametrize("credential", [None, "key", 42])
-def test_what_is_no_credential_is_said_at_once(credential: object) -> None:
+def test_an_invalid_credential_is_refused_at_once(credential: object) -> None:
     with pytest.raises(TypeError, match="TokenCredential"):
         Syphon("a.example", "b.example", credential)
 
@@ -398,7 +398,7 @@ def test_a_connection_string_in_place_of_a_namespace_is_refused_without_its_key(
 
 
 @pytest.mark.parametrize(("life", "after"), [(3600, 3240), (300, 225), (4, 3), (-5, 1)])
-def test_a_token_is_renewed_six_minutes_before_its_end_and_a_short_one_at_three_quarters(
+def test_a_token_is_renewed_six_minutes_before_expiry_and_a_short_one_at_three_quarters(
     life: float, after: float
 ) -> None:
     assert renewal_due(1000 + life, 1000) == 1000 + after
@@ -406,7 +406,7 @@ def test_a_token_is_renewed_six_minutes_before_its_end_and_a_short_one_at_three_
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("renewed_soon")
-async def test_a_signature_that_was_updated_is_put_and_one_that_was_not_is_not_put_again(
+async def test_an_updated_signature_is_put_and_an_unchanged_one_is_not_put_again(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credential = AzureSasCredential(signature(pair.primary))
@@ -446,7 +446,7 @@ async def test_a_signature_that_was_updated_is_put_and_one_that_was_not_is_not_p
         (500, TokenUnavailableError),
     ],
 )
-def test_a_token_service_refuses_by_its_status_or_fails(
+def test_a_token_service_error_is_a_refusal_or_a_failure_by_its_status(
     status: int, kind: type[Exception], is_inside: bool
 ) -> None:
     answered = HttpResponseError(message="told by the test")

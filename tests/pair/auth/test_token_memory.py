@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ def memory(rng: random.Random) -> TokenMemory:
 
 
 @pytest.mark.spec("H-31")
-def test_a_token_is_used_to_its_end_and_another_is_due_from_four_fifths_of_its_life(
+def test_a_token_is_used_until_it_expires_and_renewed_from_four_fifths_of_its_life(
     memory: TokenMemory,
 ) -> None:
     memory.gained(Given("first", 1100), wall=1000.0)
@@ -40,7 +41,7 @@ def test_a_token_is_used_to_its_end_and_another_is_due_from_four_fifths_of_its_l
 
 
 @pytest.mark.spec("H-23", "H-31")
-def test_a_renewal_that_failed_is_not_repeated_for_each_request(memory: TokenMemory) -> None:
+def test_a_failed_renewal_is_not_repeated_per_request(memory: TokenMemory) -> None:
     memory.gained(Given("first", 1100), wall=1000.0)
     memory.failed(OSError("away"), now=50.0)
     soon = memory.answer(50.1, 1080.1)
@@ -48,8 +49,22 @@ def test_a_renewal_that_failed_is_not_repeated_for_each_request(memory: TokenMem
     assert memory.answer(52.0, 1082.0).is_due
 
 
+@pytest.mark.spec("R-108", "H-23")
+@pytest.mark.parametrize("has_a_cause", [False, True])
+def test_a_local_shortage_is_not_held_against_the_service(memory: TokenMemory, has_a_cause: bool) -> None:
+    error: Exception = OSError(errno.EMFILE, "Too many open files")
+    if has_a_cause:
+        try:
+            raise error
+        except OSError as cause:
+            error = ValueError("the credential failed")
+            error.__context__ = cause
+    memory.failed(error, now=50.0)
+    assert memory.answer(50.0, 1000.0).is_due
+
+
 @pytest.mark.spec("H-23")
-def test_without_a_token_a_failure_is_told_again_without_asking(memory: TokenMemory) -> None:
+def test_a_remembered_failure_is_raised_without_a_new_request(memory: TokenMemory) -> None:
     error = memory.failed(OSError("away"), now=50.0)
     held = memory.answer(50.5, 1000.0)
     assert (held.token, held.error, held.is_due) == (None, error, False)
@@ -58,7 +73,7 @@ def test_without_a_token_a_failure_is_told_again_without_asking(memory: TokenMem
 
 
 @pytest.mark.spec("H-23")
-def test_a_failure_is_held_for_one_second_then_for_twice_as_long_to_thirty(rng: random.Random) -> None:
+def test_a_failure_is_remembered_for_one_second_doubling_up_to_thirty(rng: random.Random) -> None:
     failure, now, spans = HeldFailure(rng), 0.0, []
     for _ in range(8):
         failure.failed(OSError("away"), now)
@@ -75,7 +90,7 @@ def test_a_failure_is_held_for_one_second_then_for_twice_as_long_to_thirty(rng: 
 
 
 @pytest.mark.spec("H-23")
-def test_failures_of_one_moment_count_as_one(rng: random.Random) -> None:
+def test_concurrent_failures_count_as_one(rng: random.Random) -> None:
     failure = HeldFailure(rng)
     for number in range(50):
         failure.failed(OSError(str(number)), 0.0)
@@ -95,7 +110,7 @@ def test_failures_of_one_moment_count_as_one(rng: random.Random) -> None:
         ("the client secret has expired", False),
     ],
 )
-def test_a_credential_that_worked_before_is_away_unless_it_names_a_wrong_client_or_secret(
+def test_a_working_credential_that_fails_is_unavailable_unless_its_client_or_secret_is_wrong(
     memory: TokenMemory, text: str, passes: bool
 ) -> None:
     told = RuntimeError(text)

@@ -92,7 +92,7 @@ def set_aside(namespace, index, numbers, reason="DestinationNotFound"):
 
 @pytest.mark.slow
 @pytest.mark.spec("P-11", "P-12")
-def test_create_makes_what_is_missing_and_says_so(backlog, broker, secondary):
+def test_create_creates_missing_queues_and_reports_them(backlog, broker, secondary):
     first, again = backlog("create", "--count", "3"), backlog("create", "--count", "4")
 
     assert "3 created, 0 existed" in first.stdout, first.stderr
@@ -178,7 +178,7 @@ def test_list_counts_and_ages_every_backlog_queue(backlog, secondary):
 
 @pytest.mark.spec("P-13")
 @pytest.mark.usefixtures("backlogs")
-def test_list_is_loud_about_an_extra_queue_and_leaves_it_alone(backlog, secondary):
+def test_list_warns_of_an_extra_queue_and_keeps_it(backlog, secondary):
     backlog("create", "--count", "4")
     fill(secondary, BACKLOG.format(3), [parked(1)])
 
@@ -194,7 +194,7 @@ def test_list_is_loud_about_an_extra_queue_and_leaves_it_alone(backlog, secondar
 
 
 @pytest.mark.spec("P-14")
-def test_list_names_what_differs_from_what_we_would_have_made(backlog, secondary):
+def test_list_names_settings_that_differ_from_the_expected_ones(backlog, secondary):
     secondary.create_queue(BACKLOG.format(0))
 
     row = json.loads(backlog("list", "--json").stdout)["backlogs"][0]
@@ -204,7 +204,7 @@ def test_list_names_what_differs_from_what_we_would_have_made(backlog, secondary
 
 
 @pytest.mark.spec("R-83", "R-125")
-def test_a_queue_that_is_switched_off_is_not_ok_in_the_list(backlog, secondary):
+def test_a_disabled_queue_is_not_ok_in_the_list(backlog, secondary):
     backlog("create", "--count", "1")
     made = secondary.description(BACKLOG.format(0))
     assert "ok" in backlog("list", "--backlogs", "1").stdout
@@ -230,7 +230,7 @@ def test_the_page_about_the_list_names_its_columns(backlog, secondary):
     assert [cell.strip() for cell in re.split(r"[┃|│]", head) if cell.strip()] == columns
 
 
-def test_list_says_what_is_missing_and_whose_backlogs_are_there_instead(backlog, secondary):
+def test_list_names_missing_queues_and_the_backlogs_of_other_namespaces(backlog, secondary):
     secondary.create_queue("fabrikam/x-servicebus-transfer/0")
 
     listed, for_people = backlog("list", "--json"), backlog("list")
@@ -244,7 +244,7 @@ def test_list_says_what_is_missing_and_whose_backlogs_are_there_instead(backlog,
 
 @pytest.mark.spec("P-20", "S-14")
 @pytest.mark.usefixtures("backlogs")
-def test_peek_shows_where_a_message_goes_and_never_its_body(backlog, secondary):
+def test_peek_shows_the_destination_and_never_the_body(backlog, secondary):
     payload = parked(7, body=b"SECRET-BODY", x_ms_sessionid="s-1", x_ms_timetolive="PT5M")
     fill(secondary, BACKLOG.format(1), [payload])
 
@@ -263,8 +263,18 @@ def test_peek_shows_where_a_message_goes_and_never_its_body(backlog, secondary):
     assert secondary.counts(BACKLOG.format(1)).active == 1
 
 
+@pytest.mark.spec("R-166")
 @pytest.mark.usefixtures("backlogs")
-def test_peek_shows_why_a_message_was_dead_lettered_and_an_alias_nobody_can_read(backlog, secondary):
+@pytest.mark.parametrize(("count", "said"), [("2", True), ("3", False)])
+def test_peek_says_if_there_are_more_messages(backlog, secondary, count, said):
+    fill(secondary, BACKLOG.format(1), [parked(number) for number in range(3)])
+    done = backlog("peek", "--count", count, "--json")
+    assert len(done.stdout.splitlines()) == int(count)
+    assert (f"{BACKLOG.format(1)} has more messages than these {count}" in done.stderr) is said
+
+
+@pytest.mark.usefixtures("backlogs")
+def test_peek_shows_dead_letter_reasons_and_unreadable_aliases(backlog, secondary):
     fill(secondary, BACKLOG.format(0), [parked(1, x_ms_timetolive=True)])
     dead_letter(secondary, BACKLOG.format(0), 1, "InvalidAlias")
 
@@ -277,7 +287,7 @@ def test_peek_shows_why_a_message_was_dead_lettered_and_an_alias_nobody_can_read
 
 @pytest.mark.spec("S-14")
 @pytest.mark.usefixtures("backlogs")
-def test_a_message_cannot_write_to_the_terminal_of_who_looks(backlog, secondary):
+def test_message_text_cannot_control_the_terminal_of_the_reader(backlog, secondary):
     fill(secondary, BACKLOG.format(0), [parked(1, path="a\x1b[31m[red]b")])
 
     done = backlog("peek")
@@ -287,7 +297,7 @@ def test_a_message_cannot_write_to_the_terminal_of_who_looks(backlog, secondary)
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_peek_shows_no_more_than_it_was_asked_for(backlog, secondary):
+def test_peek_shows_at_most_the_requested_number(backlog, secondary):
     fill(secondary, BACKLOG.format(0), [parked(n) for n in range(5)])
 
     assert len(backlog("peek", "--count", "3", "--json").stdout.splitlines()) == 3
@@ -336,7 +346,7 @@ def test_a_redriven_message_is_brought_home_by_the_syphon(backlog, sbpair, broke
 @pytest.mark.slow
 @pytest.mark.spec("C-2", "C-3")
 @pytest.mark.usefixtures("backlogs")
-def test_what_landed_and_was_refused_after_all_is_found_and_brought_home(backlog, sbpair, broker, secondary):
+def test_messages_refused_after_landing_are_found_and_sent_home(backlog, sbpair, broker, secondary):
     primary = broker.namespace("contoso")
     secondary.create_queue("orders", max_size_in_megabytes=1)
     fill(secondary, BACKLOG.format(1), [parked(n, body=b"x" * 20_000) for n in range(100)])
@@ -377,7 +387,7 @@ def test_what_landed_and_was_refused_after_all_is_found_and_brought_home(backlog
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_what_could_not_be_transferred_and_has_no_destination_stays_and_is_counted(backlog, secondary):
+def test_a_failed_transfer_without_a_destination_stays_and_is_counted(backlog, secondary):
     """Another application sent it via the queue."""
     secondary.create_queue("small", max_size_in_megabytes=1)
 
@@ -403,7 +413,7 @@ def test_what_could_not_be_transferred_and_has_no_destination_stays_and_is_count
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_redrive_by_reason_leaves_the_other_dead_letters_where_they_are(backlog, secondary):
+def test_redrive_by_reason_keeps_the_other_dead_letters(backlog, secondary):
     set_aside(secondary, 0, range(3), "DestinationNotFound")
     set_aside(secondary, 0, range(3, 5), "InvalidAlias")
 
@@ -416,7 +426,7 @@ def test_redrive_by_reason_leaves_the_other_dead_letters_where_they_are(backlog,
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_what_is_wanted_is_found_behind_more_than_a_round_of_what_is_not(backlog, secondary):
+def test_matching_dead_letters_are_found_behind_a_round_of_others(backlog, secondary):
     set_aside(secondary, 0, range(250), "InvalidAlias")
     set_aside(secondary, 0, range(250, 255), "DestinationNotFound")
 
@@ -428,9 +438,7 @@ def test_what_is_wanted_is_found_behind_more_than_a_round_of_what_is_not(backlog
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_a_redrive_beside_a_syphon_that_sets_everything_aside_again_comes_to_an_end(
-    backlog, start, broker, secondary
-):
+def test_redrive_ends_although_a_syphon_dead_letters_everything_again(backlog, start, broker, secondary):
     keys = {
         "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
         "SBPAIR_SECONDARY": secondary.connection_string,
@@ -460,7 +468,7 @@ def test_two_redrives_at_once_put_each_message_back_once(start, secondary):
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_a_redrive_killed_before_the_accept_loses_nothing(backlog, start, broker, secondary):
+def test_redrive_killed_before_the_accept_loses_nothing(backlog, start, broker, secondary):
     set_aside(secondary, 0, range(20))
     path = BACKLOG.format(0)
     with secondary.fault(path, Withhold()):
@@ -474,7 +482,7 @@ def test_a_redrive_killed_before_the_accept_loses_nothing(backlog, start, broker
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_the_first_sigterm_waits_for_what_is_in_hand_and_the_second_does_not(start, secondary):
+def test_the_first_sigterm_finishes_work_in_hand_and_the_second_does_not(start, secondary):
     set_aside(secondary, 0, range(20))
     path = BACKLOG.format(0)
     with secondary.fault(path, Withhold()):
@@ -490,7 +498,7 @@ def test_the_first_sigterm_waits_for_what_is_in_hand_and_the_second_does_not(sta
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_a_backlog_that_refuses_a_message_keeps_it_dead_lettered_and_says_why(backlog, secondary):
+def test_a_redriven_message_refused_by_the_backlog_stays_dead_lettered_with_the_reason(backlog, secondary):
     set_aside(secondary, 0, range(3))
     with secondary.fault(BACKLOG.format(0), RejectWith("amqp:resource-limit-exceeded", "it is full")):
         done = backlog("redrive", "--json")
@@ -519,7 +527,7 @@ def test_purge_asks_for_yes_and_for_dead_letter_and_counts(backlog, secondary):
 
 
 @pytest.mark.parametrize("command", [("peek",), ("redrive",), ("purge", "--dead-letter", "--yes")])
-def test_a_backlog_queue_that_was_named_and_is_not_there_is_exit_code_3(backlog, command):
+def test_a_named_backlog_queue_that_is_missing_is_exit_code_3(backlog, command):
     done = backlog(*command, "--index", "5")
 
     assert done.returncode == 3, done.stderr
@@ -536,14 +544,14 @@ def test_a_wrong_key_is_exit_code_4_and_a_dead_address_exit_code_5(
     assert (refused.returncode, silent.returncode) == (4, 5), refused.stderr + silent.stderr
 
 
-def test_a_certificate_nobody_vouches_for_is_a_matter_of_configuration(sbpair, secondary):
+def test_an_untrusted_certificate_is_a_configuration_error(sbpair, secondary):
     done = sbpair("backlog", "list", *FLAGS, SBPAIR_SECONDARY=secondary.connection_string)
 
     assert done.returncode == 3, done.stderr
     assert "--ca-file" in done.stderr
 
 
-def test_a_file_of_authorities_that_is_not_there_is_a_matter_of_configuration(sbpair, secondary):
+def test_a_missing_ca_file_is_a_configuration_error(sbpair, secondary):
     done = sbpair(
         "backlog", "list", *FLAGS, "--ca-file", "nowhere.pem", SBPAIR_SECONDARY=secondary.connection_string
     )
@@ -552,7 +560,7 @@ def test_a_file_of_authorities_that_is_not_there_is_a_matter_of_configuration(sb
     assert "check the address and --ca-file" in done.stderr
 
 
-def test_without_a_name_or_a_secondary_it_says_which_flag_is_missing(sbpair, secondary):
+def test_a_missing_name_or_secondary_is_reported_with_its_flag(sbpair, secondary):
     nameless = sbpair("backlog", "list", SBPAIR_SECONDARY=secondary.connection_string)
     nowhere = sbpair("backlog", "list", *FLAGS)
 
@@ -561,7 +569,7 @@ def test_without_a_name_or_a_secondary_it_says_which_flag_is_missing(sbpair, sec
     assert "--secondary" in nowhere.stderr
 
 
-def test_the_name_is_read_from_the_primary(sbpair, secondary):
+def test_the_backlog_name_is_derived_from_the_primary(sbpair, secondary):
     primary = (
         "Endpoint=sb://fabrikam.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=CANARYkey="
     )
@@ -574,7 +582,7 @@ def test_the_name_is_read_from_the_primary(sbpair, secondary):
 @pytest.mark.parametrize(
     "command", [("peek",), ("redrive",), ("purge", "--dead-letter"), ("purge", "--dead-letter", "--yes")]
 )
-def test_that_no_backlog_queue_exists_does_not_look_like_empty_ones(sbpair, broker, command):
+def test_missing_backlog_queues_are_not_reported_as_empty(sbpair, broker, command):
     secondary = broker.namespace("contoso-dr").connection_string
     wrong = ("--backlogs", "2", "--primary-namespace-name", "kontoso", "--ca-file", str(broker.ca_file))
 

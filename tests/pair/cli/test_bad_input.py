@@ -89,7 +89,7 @@ WRONG = [
 
 @pytest.mark.spec("S-12")
 @pytest.mark.parametrize(("arguments", "code", "says"), WRONG, ids=[" ".join(row[0]) for row in WRONG])
-def test_a_mistake_ends_in_one_line_that_names_it(ended, arguments, code, says):
+def test_a_mistake_is_reported_in_one_line_that_names_it(ended, arguments, code, says):
     found, errors = ended(*arguments)
 
     assert found == code, errors
@@ -111,7 +111,7 @@ def test_a_port_in_use_is_named(ended):
     assert str(port) in said
 
 
-def test_an_open_broker_for_the_whole_network_is_warned_of(start):
+def test_open_access_on_all_interfaces_is_warned_of(start):
     running = start("broker", "--host", "0.0.0.0", "--open-access", "--namespace", "contoso:0")
     running.line()
 
@@ -129,7 +129,7 @@ def test_an_open_broker_for_the_whole_network_is_warned_of(start):
     ],
     ids=str,
 )
-def test_it_works_wherever_it_is_started(surroundings):
+def test_a_command_works_from_any_directory(surroundings):
     """The output is not ASCII, and the current directory belongs to another user."""
     done = subprocess.run(
         [sys.executable, "-m", "sbpair", *DRY],
@@ -144,7 +144,7 @@ def test_it_works_wherever_it_is_started(surroundings):
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_in_the_middle_of_a_table_ends_it_quietly():
+def test_a_reader_that_leaves_during_a_table_ends_the_command_quietly():
     program = (
         '"$0" -m sbpair drill --dry-run --entity orders --primary a --secondary b | true; '
         '"$0" -m sbpair backlog create --print bicep --primary contoso | head -c 1'
@@ -160,7 +160,7 @@ def test_a_reader_that_leaves_in_the_middle_of_a_table_ends_it_quietly():
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["drill", "--help"], DRY])
-def test_what_needs_no_input_runs_with_every_stream_closed(arguments):
+def test_a_command_without_input_runs_with_all_streams_closed(arguments):
     program = '"$0" -m sbpair "$@" <&- >&- 2>&-'
     done = subprocess.run(["/bin/sh", "-c", program, sys.executable, *arguments], timeout=60)
 

@@ -37,28 +37,28 @@ def test_an_error_has_the_exit_code_of_its_kind(error, code):
     assert explain(error)[1] is code
 
 
-def test_a_full_disk_is_no_matter_of_the_network():
+def test_a_full_disk_is_not_a_network_error():
     for number in (errno.ENOSPC, errno.EROFS):
         assert explain(OSError(number, "no"))[0].endswith("make room there, or name another place")
     assert "check the path" in explain(FileNotFoundError(errno.ENOENT, "none", "/var/x"))[0]
     assert "check the address" in explain(OSError(errno.EHOSTUNREACH, "No route to host"))[0]
 
 
-def test_an_error_nobody_expected_says_that_it_is_a_defect():
+def test_an_unexpected_error_is_reported_as_a_defect():
     text, code = explain(RuntimeError("on fire"))
 
     assert text.startswith("unexpected RuntimeError: on fire (a defect")
     assert code is ExitCode.FAILED
 
 
-def test_a_value_error_while_reading_settings_is_the_reader_s_to_correct():
+def test_a_value_error_while_reading_settings_is_a_configuration_error():
     with pytest.raises(Exception, match="the same namespace") as caught, configuration():
         raise ValueError("the same namespace")
     assert explain(caught.value) == ("the same namespace", ExitCode.CONFIGURATION)
 
 
 @given(st.text())
-def test_whatever_an_error_says_it_is_one_bounded_printable_line(text):
+def test_every_error_is_one_bounded_printable_line(text):
     line = one_line(Exception(text))
 
     assert line
@@ -76,7 +76,7 @@ def test_whatever_an_error_says_it_is_one_bounded_printable_line(text):
         lambda key: f"SharedAccessKey={key};more",
     ],
 )
-def test_a_key_we_were_given_leaves_in_no_spelling(spelling):
+def test_a_given_key_is_redacted_in_every_spelling(spelling):
     key = "pine+apple/on=pizza%"
     remember(key)
 
@@ -84,7 +84,7 @@ def test_a_key_we_were_given_leaves_in_no_spelling(spelling):
 
 
 @pytest.mark.spec("S-12")
-def test_what_looks_like_a_key_is_blanked_although_nobody_told_us():
+def test_text_that_looks_like_a_key_is_redacted():
     text = redact("SharedAccessSignature sr=a&sig=abc%2Fd&se=1 and sharedaccesskey=xyz;Endpoint=sb://b")
 
     assert "abc" not in text

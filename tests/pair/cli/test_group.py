@@ -47,7 +47,7 @@ def test_help_loads_no_command():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_one_line_of_a_command_is_the_first_of_its_own_help(name):
+def test_the_summary_of_a_command_is_the_first_line_of_its_help(name):
     command = LazyGroup.get_command(
         cli, cli.make_context("sbpair", ["--help-not-asked"], resilient_parsing=True), name
     )
@@ -59,7 +59,7 @@ def test_the_one_line_of_a_command_is_the_first_of_its_own_help(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_explains_itself_without_configuration_or_network(sbpair, name):
+def test_a_command_shows_its_help_without_configuration_or_network(sbpair, name):
     done = sbpair(name, "--help")
 
     assert done.returncode == 0
@@ -75,14 +75,14 @@ def test_the_version_names_the_build(sbpair):
     assert sbpair("--version").stdout == f"sbpair {package.__version__} ({build})\n"
 
 
-def test_an_unknown_command_is_a_usage_error_that_suggests_one(sbpair):
+def test_an_unknown_command_is_a_usage_error_with_a_suggestion(sbpair):
     done = sbpair("brocker")
 
     assert done.returncode == 2
     assert done.stderr == "sbpair: no such command 'brocker'; did you mean 'broker'?\n"
 
 
-def test_an_unknown_command_like_no_other_lists_them(sbpair):
+def test_an_unknown_command_unlike_any_other_lists_them(sbpair):
     there_are = ", ".join(sorted(COMMANDS))
     assert sbpair("zzz").stderr == f"sbpair: no such command 'zzz'; there are: {there_are}\n"
 
@@ -95,14 +95,14 @@ def test_an_unknown_flag_is_a_usage_error(sbpair):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_no_command_shows_the_help_and_is_a_usage_error(sbpair):
+def test_no_command_shows_the_help_as_a_usage_error(sbpair):
     done = sbpair()
 
     assert done.returncode == 2
     assert "Commands:" in done.stdout
 
 
-def test_a_reader_that_went_away_ends_it_quietly():
+def test_a_closed_pipe_ends_the_command_quietly():
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as closed:
@@ -114,7 +114,7 @@ def test_a_reader_that_went_away_ends_it_quietly():
 
 
 @pytest.mark.slow
-def test_streams_that_are_closed_do_not_keep_it_from_working():
+def test_a_command_works_with_closed_streams():
     program = '"$0" -m sbpair demo --messages 3 --outage 0.5 --json >&- <&-'
     done = subprocess.run(
         ["/bin/sh", "-c", program, sys.executable], capture_output=True, text=True, timeout=60
@@ -124,7 +124,7 @@ def test_streams_that_are_closed_do_not_keep_it_from_working():
 
 
 @pytest.mark.parametrize("arguments", LEAVES, ids=" ".join)
-def test_every_command_s_help_shows_an_example_that_it_can_read(arguments):
+def test_every_command_help_has_a_parsable_example(arguments):
     """The command itself parses its examples without running them."""
     command, context = cli, cli.make_context("sbpair", [*arguments], resilient_parsing=True)
     for name in arguments:
@@ -151,7 +151,7 @@ def test_every_command_s_help_shows_an_example_that_it_can_read(arguments):
 
 
 @pytest.mark.spec("R-126")
-def test_a_run_that_writes_a_log_leaves_none_behind_for_the_next(capsys):
+def test_a_log_setup_of_one_run_does_not_leak_into_the_next(capsys):
     run(
         [
             "syphon",
@@ -173,7 +173,7 @@ def test_a_run_that_writes_a_log_leaves_none_behind_for_the_next(capsys):
     assert capsys.readouterr().err.startswith("sbpair: ")
 
 
-def test_variables_come_from_a_file_and_those_that_are_set_stay(
+def test_variables_are_loaded_from_a_file_and_set_ones_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / ".env"
@@ -193,7 +193,7 @@ def test_variables_come_from_a_file_and_those_that_are_set_stay(
     assert done.stdout.splitlines()[-1] == "Endpoint=sb://one/;x mine"
 
 
-def test_a_file_of_variables_that_is_not_there_is_a_mistake(sbpair) -> None:
+def test_a_missing_environment_file_is_an_error(sbpair) -> None:
     done = sbpair("--env-file", "nowhere.env", "doctor")
 
     assert (done.returncode, done.stderr) == (2, "sbpair: --env-file nowhere.env: there is no such file\n")

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.pair.cli.inventory import index_of, take_inventory
-from sbpair.pair.envelope.names import backlog_queue_name
+from sbpair.pair.envelope.names import backlog_queue_name, index_of, take_inventory
 
 
 def backlogs(*indexes, namespace="contoso"):
@@ -15,7 +14,7 @@ def backlogs(*indexes, namespace="contoso"):
 
 
 @pytest.mark.spec("P-10", "P-13")
-def test_queues_are_sorted_out_by_prefix_and_index():
+def test_queues_are_sorted_by_prefix_and_index():
     queues = [*backlogs(7, 2, 0, 10), *backlogs(0, 1, namespace="fabrikam"), "orders", "contoso/x/0"]
 
     found = take_inventory(queues, "contoso", 3)
@@ -32,14 +31,14 @@ def test_names_are_compared_without_regard_to_case():
     assert (found.present, found.missing, found.extra) == (tuple(backlogs(0)), (), ())
 
 
-def test_a_number_that_is_written_otherwise_is_extra_since_nobody_uses_that_name():
+def test_a_queue_number_in_another_notation_counts_as_extra():
     found = take_inventory(["contoso/x-servicebus-transfer/00"], "contoso", 1)
 
     assert found.extra == ("contoso/x-servicebus-transfer/00",)
     assert found.missing == tuple(backlogs(0))
 
 
-def test_a_namespace_whose_name_begins_alike_is_another():
+def test_a_namespace_name_with_the_same_beginning_is_another_namespace():
     assert take_inventory(backlogs(5, namespace="contoso-dr"), "contoso", 1).extra == ()
 
 

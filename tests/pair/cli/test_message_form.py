@@ -44,7 +44,7 @@ def test_any_message_of_bytes_survives_being_printed_and_read(
 
 
 @given(st.binary(max_size=60))
-def test_bytes_that_are_not_a_message_are_shown_as_such(payload: bytes) -> None:
+def test_bytes_that_are_no_message_are_shown_as_such(payload: bytes) -> None:
     shown = as_object(payload)
     assert "unreadable" in shown or "state" in shown
     as_line(payload)
@@ -63,7 +63,7 @@ def test_bytes_that_are_not_a_message_are_shown_as_such(payload: bytes) -> None:
         ("a=b", "a=b"),
     ],
 )
-def test_a_property_is_what_it_looks_like(text: str, value: object) -> None:
+def test_the_type_of_a_property_is_inferred_from_its_text(text: str, value: object) -> None:
     assert property_of(f"name={text}") == ("name", value)
 
 
@@ -84,7 +84,7 @@ def test_a_property_is_what_it_looks_like(text: str, value: object) -> None:
         ({"Body": "x"}, "'Body'"),
     ],
 )
-def test_a_field_that_no_message_can_carry_is_refused_by_name(given: dict[str, object], field: str) -> None:
+def test_a_field_unknown_to_messages_is_refused_by_name(given: dict[str, object], field: str) -> None:
     with pytest.raises(ValueError, match=field):
         to_send(given, NOW, "new")
 
@@ -98,7 +98,7 @@ def test_a_json_value_as_body_is_sent_as_json() -> None:
 @pytest.mark.parametrize(
     "when", ["10m", 600, "2026-11-23T07:10:00Z", "2026-11-23T08:10:00+01:00", "2026-11-23T07:10"]
 )
-def test_a_schedule_is_a_span_from_now_or_a_time(when: object) -> None:
+def test_a_schedule_is_a_delay_or_a_time(when: object) -> None:
     message = Message.decode(to_send({"scheduled_enqueue_time_utc": when}, NOW, "new"))
     at = datetime(2026, 11, 23, 7, 10, tzinfo=UTC)
     assert message.message_annotations == {
@@ -106,7 +106,7 @@ def test_a_schedule_is_a_span_from_now_or_a_time(when: object) -> None:
     }
 
 
-def test_an_id_that_is_a_uuid_stays_readable() -> None:
+def test_a_uuid_message_id_stays_readable() -> None:
     shown = as_object(Message(properties=Properties(message_id=UUID(int=5))).encode())
     message = Message.decode(to_send(shown, NOW, "new"))
     assert message.properties is not None

@@ -35,7 +35,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "says"), WRONG.items())
-def test_a_wrong_connection_string_is_told_by_its_part_and_never_repeated(text, says):
+def test_a_wrong_connection_string_is_reported_by_its_part_and_never_repeated(text, says):
     with pytest.raises(ConfigurationError, match=says) as caught:
         parse_fields(text, "--primary")
 
@@ -54,7 +54,7 @@ def test_a_wrong_connection_string_is_told_by_its_part_and_never_repeated(text, 
         f"Endpoint=sb://contoso;{SIGNATURE}",
     ],
 )
-def test_a_connection_string_that_the_sdk_takes_is_taken(text):
+def test_a_connection_string_accepted_by_the_sdk_is_accepted(text):
     assert parse_fields(text.strip(), "--primary")["endpoint"].startswith("sb://")
 
 
@@ -63,7 +63,7 @@ def test_a_key_keeps_its_equals_signs():
 
 
 @given(st.text(max_size=200))
-def test_whatever_is_given_is_a_connection_string_or_a_configuration_error(text):
+def test_any_input_is_a_connection_string_or_a_configuration_error(text):
     try:
         fields = parse_fields(text, "--primary")
     except ConfigurationError:
@@ -98,14 +98,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name):
         fetch(f"file:{path}", "--secondary")
 
 
-def test_a_variable_that_is_not_set_is_a_configuration_error(sbpair):
+def test_an_unset_variable_is_a_configuration_error(sbpair):
     done = sbpair("syphon", "--primary", "env:NOBODY_SET_THIS", "--secondary", "env:NOR_THIS")
 
     assert done.returncode == 3
     assert "'NOBODY_SET_THIS' is not set" in done.stderr
 
 
-def test_without_namespaces_it_is_a_usage_error_that_names_flag_and_variable(sbpair):
+def test_missing_namespaces_are_a_usage_error_that_names_flag_and_variable(sbpair):
     done = sbpair("syphon")
 
     assert done.returncode == 2
@@ -113,7 +113,7 @@ def test_without_namespaces_it_is_a_usage_error_that_names_flag_and_variable(sbp
 
 
 @pytest.mark.spec("S-13")
-def test_a_key_on_the_command_line_earns_a_warning_that_does_not_repeat_it(sbpair, pair_environment):
+def test_a_key_on_the_command_line_gives_a_warning_without_the_key(sbpair, pair_environment):
     done = sbpair("syphon", "--drain", "--patience", "0s", "--primary", pair_environment["SBPAIR_PRIMARY"],
                   SBPAIR_SECONDARY=pair_environment["SBPAIR_SECONDARY"])  # fmt: skip
 
@@ -122,14 +122,14 @@ def test_a_key_on_the_command_line_earns_a_warning_that_does_not_repeat_it(sbpai
 
 
 @pytest.mark.spec("S-13")
-def test_a_key_from_the_environment_earns_none(sbpair, pair_environment):
+def test_a_key_from_the_environment_gives_no_warning(sbpair, pair_environment):
     done = sbpair("syphon", "--drain", "--patience", "0s", **pair_environment)
 
     assert "visible" not in done.stderr
 
 
 @pytest.mark.spec("R-26")
-def test_a_file_is_read_anew_and_what_cannot_be_used_leaves_the_last_one(tmp_path):
+def test_a_changed_key_file_is_read_again_and_an_unusable_one_ignored(tmp_path):
     file = tmp_path / "primary"
     again = ConnectionStringFile(f"file:{file}", "--primary", GOOD)
     rotated = GOOD.replace("CANARY", "CANARY2")

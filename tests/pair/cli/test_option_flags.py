@@ -32,12 +32,12 @@ def made(options, *arguments, names=None):
 
 
 @pytest.mark.parametrize("options", BOTH)
-def test_without_flags_the_defaults_are_the_dataclass_s(options):
+def test_without_flags_the_dataclass_defaults_apply(options):
     assert made(options) == options()
 
 
 @pytest.mark.parametrize("options", BOTH)
-def test_every_field_is_a_flag_with_the_field_s_own_words(options):
+def test_every_field_has_a_flag_with_its_documentation(options):
     @click.command()
     @options_as_flags(options)
     def command(): ...
@@ -51,7 +51,7 @@ def test_every_field_is_a_flag_with_the_field_s_own_words(options):
         assert docs[field.name].split(":")[0] in shown
 
 
-def test_values_reach_the_field_they_are_named_after():
+def test_flag_values_reach_the_field_of_their_name():
     got = made(
         SyphonOptions, "--backlogs", "3", "--retry-backoff-max", "1500ms", "--allowed-destinations", "a",
         "--allowed-destinations", "b", "--ca-file", "ca.pem",
@@ -67,7 +67,7 @@ def test_values_reach_the_field_they_are_named_after():
 
 
 @pytest.mark.parametrize("names", [{}, {"connection_verify": "ca_file"}])
-def test_the_variable_of_a_flag_goes_with_the_name_that_the_flag_has(names, monkeypatch):
+def test_the_environment_variable_of_a_renamed_flag_follows_its_name(names, monkeypatch):
     monkeypatch.setenv("SBPAIR_CA_FILE", "ca.pem")
 
     assert made(SyphonOptions, names=names).connection_verify == ("ca.pem" if names else None)
@@ -87,12 +87,12 @@ def test_the_help_of_a_flag_names_its_values_and_no_requirement(options):
     assert not re.search(r"\b[A-Z]-\d", shown)
 
 
-def test_a_value_that_is_not_among_the_choices_is_a_usage_error_that_lists_them():
+def test_an_invalid_choice_is_a_usage_error_that_lists_the_choices():
     with pytest.raises(click.BadParameter, match="'none', 'session'"):
         made(SyphonOptions, "--ordering", "strict")
 
 
-def test_a_flag_is_true_when_given():
+def test_a_boolean_flag_is_true_when_given():
     assert made(PairedNamespaceOptions, "--assume-backlogs-exist").assume_backlogs_exist is True
 
 
@@ -106,7 +106,7 @@ def test_a_number_out_of_range_is_a_usage_error_that_names_the_flag(sbpair, pair
 
 
 @pytest.mark.parametrize("value", ["ten", "1.5", ""])
-def test_a_number_that_is_none_is_a_usage_error(sbpair, pair_environment, value):
+def test_an_invalid_number_is_a_usage_error(sbpair, pair_environment, value):
     done = sbpair("syphon", "--backlogs", value, **pair_environment)
 
     assert done.returncode == 2
@@ -120,13 +120,13 @@ def test_a_span_out_of_range_is_a_usage_error(value):
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-1", "1 m", "", "m", "1d", "\uff11s", "9" * 30])
-def test_what_is_not_a_span_is_refused(text):
+def test_an_invalid_duration_is_refused(text):
     with pytest.raises(click.BadParameter, match="not a duration"):
         DurationType().convert(text, None, None)
 
 
 @given(st.integers(0, 10**9))
-def test_a_span_reads_as_it_is_written(milliseconds):
+def test_a_duration_is_parsed_as_written(milliseconds):
     span = timedelta(milliseconds=milliseconds)
 
     assert abs(DurationType().convert(span_text(span), None, None) - span) < timedelta(microseconds=1)

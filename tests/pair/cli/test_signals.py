@@ -41,10 +41,10 @@ def ends(module: str, kind: str, line: int, within: float) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.spec("R-63")
-def test_a_signal_at_any_line_of_the_wait_ends_it() -> None:
+def test_a_signal_at_any_line_of_the_wait_ends_the_wait() -> None:
     assert all(ends("sbpair.pair.cli.signals", "StopRequest", line, within=30) for line in range(1, 4))
 
 
 @pytest.mark.slow
-def test_the_event_of_threading_would_wait_forever() -> None:
+def test_threading_event_would_wait_forever() -> None:
     assert not all(ends("threading", "Event", line, within=3) for line in range(1, 6))

@@ -10,7 +10,9 @@ import pytest
 from sbpair.pair.cli import signals
 
 
-async def test_a_signal_stops_where_the_event_loop_takes_no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_signal_stops_the_command_where_the_event_loop_has_no_handlers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(*_: object) -> None:
         raise NotImplementedError
 

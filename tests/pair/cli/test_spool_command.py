@@ -43,7 +43,7 @@ def test_list_counts_by_destination_and_says_how_old_the_oldest_is(sbpair, path)
     ]
 
 
-def test_list_as_json_is_one_object_a_line(sbpair, path):
+def test_list_as_json_prints_one_object_per_line(sbpair, path):
     lines = sbpair("spool", "list", "--json", path).stdout.splitlines()
 
     found = {each["path"]: each for each in map(json.loads, lines)}
@@ -51,7 +51,7 @@ def test_list_as_json_is_one_object_a_line(sbpair, path):
     assert 90 <= found["orders"]["oldest_age_seconds"] < 150
 
 
-def test_purge_needs_yes_and_says_what_it_would_do(sbpair, path):
+def test_purge_needs_yes_and_says_what_it_would_delete(sbpair, path):
     done = sbpair("spool", "purge", path)
 
     assert done.returncode == 2
@@ -68,7 +68,7 @@ def test_purge_needs_yes_and_says_what_it_would_do(sbpair, path):
         (("--path", "orders", "--refused"), 0, "2 waiting, 1 refused"),
     ],
 )
-def test_purge_deletes_what_was_chosen(sbpair, path, flags, deleted, left):
+def test_purge_deletes_the_chosen_messages(sbpair, path, flags, deleted, left):
     done = sbpair("spool", "purge", path, *flags, "--yes")
 
     assert (done.returncode, done.stdout) == (0, f"deleted {deleted}\n")
@@ -84,14 +84,14 @@ def test_purge_deletes_what_was_chosen(sbpair, path, flags, deleted, left):
         (("--path", "orders"), "0 waiting again\n", "2 waiting, 1 refused"),
     ],
 )
-def test_redrive_lets_what_was_set_aside_wait_again(sbpair, path, flags, said, left):
+def test_redrive_queues_set_aside_messages_again(sbpair, path, flags, said, left):
     done = sbpair("spool", "redrive", path, *flags)
 
     assert (done.returncode, done.stdout) == (0, said)
     assert left in sbpair("spool", "list", path).stdout
 
 
-def test_a_spool_in_use_is_left_alone_and_its_owner_named(sbpair, path):
+def test_a_spool_in_use_is_not_touched_and_its_owner_is_named(sbpair, path):
     owner = Spool(path, primary="contoso")
     try:
         done = sbpair("spool", "purge", path, "--yes")
@@ -103,7 +103,7 @@ def test_a_spool_in_use_is_left_alone_and_its_owner_named(sbpair, path):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_file_that_is_not_there_or_no_spool_is_a_configuration_error(sbpair, tmp_path):
+def test_a_missing_file_or_one_that_is_no_spool_is_a_configuration_error(sbpair, tmp_path):
     missing = sbpair("spool", "list", str(tmp_path / "missing"))
     assert (missing.returncode, "does not exist" in missing.stderr) == (3, True)
     assert not (tmp_path / "missing").exists()
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_there_or_no_spool_is_a_configuration_error(sbpair, t
 
 
 @pytest.mark.spec("R-127")
-def test_refused_messages_with_one_reason_are_listed_together(sbpair, tmp_path):
+def test_set_aside_messages_with_one_reason_are_listed_together(sbpair, tmp_path):
     spool, now = Spool(tmp_path / "spool", primary="contoso"), time.time_ns() // 1_000_000
     spool.append("orders", [Entry(f"m{number}", b"x") for number in range(10)], now)
     for number, message in enumerate(spool.oldest("orders", 10)):

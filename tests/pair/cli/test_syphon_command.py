@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 
 @pytest.mark.spec("P-42")
-def test_drain_brings_everything_home_and_ends_with_its_counters(sbpair, broker, keys):
+def test_drain_brings_all_messages_home_and_prints_its_counters(sbpair, broker, keys):
     park(broker, 40)
 
     done = sbpair("syphon", "--drain", "--json", *FLAGS, **keys)
@@ -27,7 +27,7 @@ def test_drain_brings_everything_home_and_ends_with_its_counters(sbpair, broker,
 
 
 @pytest.mark.spec("R-124")
-def test_a_drain_that_dead_letters_messages_ends_with_a_code_and_a_sentence_of_its_own(sbpair, broker, keys):
+def test_a_drain_that_dead_letters_messages_has_its_own_exit_code_and_message(sbpair, broker, keys):
     park(broker, 3)
 
     done = sbpair("syphon", "--drain", "--json", "--allowed-destinations", "prices", *FLAGS, **keys)
@@ -38,7 +38,7 @@ def test_a_drain_that_dead_letters_messages_ends_with_a_code_and_a_sentence_of_i
 
 
 @pytest.mark.spec("C-1", "C-3")
-def test_a_drain_that_may_land_needs_no_primary(sbpair, broker, keys):
+def test_a_drain_with_landing_needs_no_primary(sbpair, broker, keys):
     park(broker, 20)
     broker.namespace("contoso-dr").create_queue("orders")
     broker.namespace("contoso").take_down("refuse")
@@ -53,7 +53,7 @@ def test_a_drain_that_may_land_needs_no_primary(sbpair, broker, keys):
     assert broker.namespace("contoso-dr").counts("orders").active == 20
 
 
-def test_what_it_writes_holds_no_key(sbpair, broker, keys):
+def test_the_syphon_output_contains_no_key(sbpair, broker, keys):
     park(broker, 1)
 
     done = sbpair("syphon", "--drain", *FLAGS, **keys)
@@ -78,7 +78,7 @@ def test_the_daemon_moves_messages_until_sigterm_and_exits_with_0(start, broker,
 
 
 @pytest.mark.spec("O-6")
-def test_a_session_that_waits_for_an_operator_is_in_the_log(start, broker, keys):
+def test_a_session_blocked_for_an_operator_is_logged(start, broker, keys):
     park(broker, 1, session="s-1")
     holds = ("--ordering", "session", "--on-poison", "hold", "--allowed-destinations", "prices")
 
@@ -94,7 +94,7 @@ def test_a_session_that_waits_for_an_operator_is_in_the_log(start, broker, keys)
     assert "--on-poison dead-letter" in held
 
 
-def test_a_second_signal_leaves_at_once(start, broker, keys):
+def test_a_second_signal_exits_at_once(start, broker, keys):
     primary = broker.namespace("contoso")
     park(broker, 5)
     with primary.fault("orders", Withhold()):  # stored but never answered, so the first signal has to wait
@@ -136,7 +136,7 @@ SIDES = pytest.mark.parametrize("side", ["SBPAIR_PRIMARY", "SBPAIR_SECONDARY"])
 @SIDES
 @pytest.mark.parametrize("mode", ["--exit-on-refusal", "--drain"])
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_key_that_a_side_refuses_is_an_authorization_error(
+def test_a_key_refused_by_a_side_is_an_authorization_error(
     sbpair, broker, keys, wrong_key, mode, side, count
 ):
     backlogs = broker.namespace("contoso-dr")
@@ -152,21 +152,19 @@ def test_a_key_that_a_side_refuses_is_an_authorization_error(
 
 
 @pytest.mark.spec("R-26")
-def test_a_daemon_that_is_refused_says_so_and_goes_on_trying(start, keys, wrong_key):
+def test_a_refused_daemon_reports_it_and_keeps_trying(start, keys, wrong_key):
     running = start("syphon", *FLAGS, **keys | {"SBPAIR_PRIMARY": wrong_key(keys["SBPAIR_PRIMARY"])})
-    wait_until(lambda: sum("; again in" in text for text in running.errors) >= 3)
+    wait_until(lambda: any("; again in" in text for text in running.errors))  # said once, while it lasts
 
     code, errors = running.stop()
 
     assert code == 0, errors
-    assert "the primary refuses" in errors
+    assert "primary: no access to" in errors
     assert "SyphonConnected" not in errors
 
 
 @pytest.mark.spec("R-26")
-def test_a_daemon_that_is_refused_takes_up_the_key_that_is_written_into_its_file(
-    start, broker, keys, wrong_key, tmp_path
-):
+def test_a_refused_daemon_uses_the_new_key_in_its_file(start, broker, keys, wrong_key, tmp_path):
     park(broker, 1)
     file = tmp_path / "primary"
     file.write_text(wrong_key(keys["SBPAIR_PRIMARY"]))
@@ -184,7 +182,7 @@ def test_a_daemon_that_is_refused_takes_up_the_key_that_is_written_into_its_file
 
 
 @pytest.mark.spec("R-25")
-def test_a_drain_that_is_told_to_stop_does_not_say_that_the_backlogs_are_empty(start, broker, keys):
+def test_an_interrupted_drain_does_not_report_empty_backlogs(start, broker, keys):
     park(broker, 5)
     broker.namespace("contoso").take_down("refuse")
     running = start("syphon", "--drain", "--patience", "10m", *FLAGS, **keys)
@@ -196,7 +194,7 @@ def test_a_drain_that_is_told_to_stop_does_not_say_that_the_backlogs_are_empty(s
     assert "stopped before every backlog was found empty" in errors
 
 
-def test_drain_gives_up_when_nobody_answers(sbpair, pair_environment):
+def test_a_drain_without_any_answer_gives_up(sbpair, pair_environment):
     done = sbpair(
         "syphon", "--drain", "--patience", "500ms", "--primary-namespace-name", "contoso", **pair_environment
     )
@@ -206,7 +204,7 @@ def test_drain_gives_up_when_nobody_answers(sbpair, pair_environment):
     assert "drain again later" in done.stderr
 
 
-def test_a_drain_that_finds_no_backlog_queue_at_all_is_a_configuration_error(sbpair, broker, keys):
+def test_a_drain_without_any_backlog_queue_is_a_configuration_error(sbpair, broker, keys):
     done = sbpair("syphon", "--drain", "--backlogs", "2", "--primary-namespace-name", "kontoso", **keys)
 
     assert done.returncode == 3
@@ -215,7 +213,7 @@ def test_a_drain_that_finds_no_backlog_queue_at_all_is_a_configuration_error(sbp
     assert "--primary-namespace-name" in done.stderr
 
 
-def test_a_drain_names_the_backlog_queues_that_do_not_exist_and_empties_the_others(sbpair, broker, keys):
+def test_a_drain_names_missing_backlog_queues_and_empties_the_others(sbpair, broker, keys):
     park(broker, 3)
 
     done = sbpair("syphon", "--drain", "--backlogs", "4", "--primary-namespace-name", "contoso", **keys)
@@ -235,7 +233,7 @@ def test_a_ca_file_that_is_not_there_is_a_configuration_error(sbpair, pair_envir
 
 
 @pytest.mark.spec("F-48", "F-49")
-def test_a_drain_that_leaves_messages_beyond_its_count_says_so_and_ends_with_1(sbpair, broker, keys):
+def test_a_drain_that_leaves_messages_beyond_its_count_reports_them_and_exits_with_1(sbpair, broker, keys):
     park(broker, 3)  # on one of two
     flags = ("--backlogs", "1", "--primary-namespace-name", "contoso")
     left = broker.namespace("contoso-dr").counts("contoso/x-servicebus-transfer/1").active
@@ -250,7 +248,7 @@ def test_a_drain_that_leaves_messages_beyond_its_count_says_so_and_ends_with_1(s
 
 
 @pytest.mark.spec("R-126")
-def test_each_line_of_the_log_has_time_and_level_and_a_level_can_be_chosen(sbpair, broker, keys):
+def test_each_log_line_has_time_and_level_and_the_level_can_be_chosen(sbpair, broker, keys):
     park(broker, 2)
     broker.namespace("contoso-dr").create_queue("contoso/x-servicebus-transfer/2")  # beyond the count
 
@@ -264,7 +262,7 @@ def test_each_line_of_the_log_has_time_and_level_and_a_level_can_be_chosen(sbpai
     assert quiet.returncode == 0
 
 
-def test_with_json_log_every_line_of_stderr_is_json_with_the_fields_of_its_event(sbpair, broker, keys):
+def test_with_json_log_every_stderr_line_is_json_with_the_fields_of_its_event(sbpair, broker, keys):
     park(broker, 2)
 
     done = sbpair("syphon", "--drain", "--json-log", *FLAGS, **keys)
@@ -281,7 +279,7 @@ def test_with_json_log_every_line_of_stderr_is_json_with_the_fields_of_its_event
 
 
 @pytest.mark.spec("R-63")
-def test_with_json_log_the_address_of_the_status_page_and_the_last_error_are_json_too(sbpair, keys):
+def test_with_json_log_the_status_address_and_the_last_error_are_json(sbpair, keys):
     wrong = keys | {"SBPAIR_PRIMARY": keys["SBPAIR_PRIMARY"].replace("localhost", "127.0.0.1:1;X=")}
     done = sbpair(
         "syphon", "--drain", "--json-log", "--status-port", "0", "--patience", "1s", *FLAGS, **wrong
@@ -292,7 +290,7 @@ def test_with_json_log_the_address_of_the_status_page_and_the_last_error_are_jso
     assert levels[-1] == "ERROR"
 
 
-def test_over_websocket_everything_comes_home_too(sbpair, broker, keys):
+def test_all_messages_come_home_over_websocket(sbpair, broker, keys):
     park(broker, 5)
 
     done = sbpair("syphon", "--drain", "--websocket", *FLAGS, **keys)

@@ -24,7 +24,7 @@ STRINGS = {
 PAGE = re.compile(r"status on (http://127\.0\.0\.1:\d+)/state")
 
 
-def test_a_drain_leaves_a_journal_that_is_complete(sbpair, broker, keys, tmp_path):
+def test_a_drain_leaves_a_complete_journal(sbpair, broker, keys, tmp_path):
     park(broker, 5)
 
     done = sbpair("syphon", "--drain", *FLAGS, "--journal", str(tmp_path / "journal"), **keys)
@@ -45,7 +45,7 @@ def test_a_drain_leaves_a_journal_that_is_complete(sbpair, broker, keys, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_pages_show_a_daemon_at_work_and_an_outage(start, broker, keys):
+def test_the_status_pages_show_a_running_daemon_and_an_outage(start, broker, keys):
     park(broker, 3)
     running = start("syphon", "--status-port", "0", *FLAGS, **keys)
     wait_until(lambda: any(PAGE.search(line) for line in running.errors))
@@ -80,7 +80,7 @@ def test_the_pages_show_a_daemon_at_work_and_an_outage(start, broker, keys):
 
 
 @pytest.mark.spec("R-26", "R-61")
-def test_the_pages_show_that_a_side_refuses_us(start, broker, keys, wrong_key):
+def test_the_status_pages_show_a_refusing_side(start, broker, keys, wrong_key):
     wrong = keys | {"SBPAIR_PRIMARY": wrong_key(keys["SBPAIR_PRIMARY"])}
     running = start("syphon", "--status-port", "0", *FLAGS, **wrong)
     wait_until(lambda: any(PAGE.search(line) for line in running.errors))
@@ -114,7 +114,7 @@ def test_a_syphon_with_a_wrong_prefix_is_live_but_never_ready(start, broker, key
 
 @pytest.mark.spec("R-61")
 @pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", r"0\.0\.0\.0"), ("::1", r"\[::1\]")])
-def test_the_pages_answer_on_the_address_that_was_asked_for(start, keys, host, shown):
+def test_the_status_pages_are_served_on_the_given_address(start, keys, host, shown):
     if ":" in host and not has_ipv6():
         pytest.skip("no IPv6 here")
     running = start("syphon", "--status-port", "0", "--status-host", host, *FLAGS, **keys)
@@ -164,7 +164,7 @@ def test_messages_that_wait_too_long_are_logged_once_and_so_is_their_end(start, 
 
 
 @pytest.mark.spec("R-190")
-def test_a_port_that_is_taken_may_be_free_at_the_next_start(sbpair, pair_environment):
+def test_a_port_in_use_may_be_free_at_the_next_start(sbpair, pair_environment):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -176,7 +176,7 @@ def test_a_port_that_is_taken_may_be_free_at_the_next_start(sbpair, pair_environ
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_journal_that_cannot_be_written_is_a_configuration_error(sbpair, pair_environment, tmp_path):
+def test_an_unwritable_journal_is_a_configuration_error(sbpair, pair_environment, tmp_path):
     (tmp_path / "file").write_text("")
 
     done = sbpair("syphon", "--journal", str(tmp_path / "file" / "journal"), *FLAGS, **pair_environment)
@@ -195,7 +195,7 @@ def test_a_journal_that_cannot_be_written_is_a_configuration_error(sbpair, pair_
         (errno.ENOTDIR, ExitCode.CONFIGURATION),
     ],
 )
-async def test_a_full_disk_passes_and_a_wrong_directory_does_not(monkeypatch, tmp_path, number, code):
+async def test_a_full_disk_is_retried_and_a_wrong_directory_is_an_error(monkeypatch, tmp_path, number, code):
     def refuse(*arguments):
         raise OSError(number, "no")
 
@@ -207,7 +207,7 @@ async def test_a_full_disk_passes_and_a_wrong_directory_does_not(monkeypatch, tm
 
 
 @pytest.mark.spec("R-61")
-async def test_a_side_that_does_not_answer_is_named(broker, keys, monkeypatch):
+async def test_an_unreachable_side_is_named(broker, keys, monkeypatch):
     monkeypatch.setattr("sbpair.pair.cli.syphon.monitoring.SIDE_TIMEOUT", 0.2)
     for name in ("contoso", "contoso-dr"):
         broker.namespace(name).take_down("silent")
@@ -216,5 +216,5 @@ async def test_a_side_that_does_not_answer_is_named(broker, keys, monkeypatch):
     assert str(caught.value) == "primary: no answer within 0.2 s; secondary: no answer within 0.2 s"
 
 
-def test_the_sides_are_given_up_before_the_page_is():
+def test_the_health_check_gives_up_on_the_sides_before_the_page_times_out():
     assert SIDE_TIMEOUT < PROBE_TIMEOUT

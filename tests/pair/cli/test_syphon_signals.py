@@ -14,7 +14,7 @@ from sbpair.pair.cli.syphon.run import SyphonRun
 
 
 @pytest.mark.spec("X-31")
-async def test_the_line_about_a_signal_is_written_by_the_loop_and_once(
+async def test_a_signal_is_logged_once_by_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A handler runs between two steps of any code, also of the logging that has begun a line."""

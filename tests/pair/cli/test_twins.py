@@ -61,7 +61,7 @@ def described(primary: ServiceBusAdministrationClient) -> None:
 
 
 @pytest.mark.spec("C-3")
-def test_missing_twins_are_created_as_the_primary_describes_them(broker: Broker) -> None:
+def test_missing_twins_are_created_with_the_description_of_the_primary(broker: Broker) -> None:
     with both(broker) as (primary, secondary):
         described(primary)
         made = create_missing(primary, secondary)
@@ -86,7 +86,7 @@ def test_missing_twins_are_created_as_the_primary_describes_them(broker: Broker)
 
 
 @pytest.mark.spec("C-3")
-def test_what_differs_is_named(broker: Broker) -> None:
+def test_differing_settings_are_named(broker: Broker) -> None:
     with both(broker) as (primary, secondary):
         primary.create_queue("orders", requires_session=True)
         primary.create_queue("bills", requires_duplicate_detection=True)
@@ -107,7 +107,7 @@ def test_what_differs_is_named(broker: Broker) -> None:
 
 
 @pytest.mark.spec("C-3")
-def test_the_commands_create_twins_and_find_what_differs(broker: Broker, sbpair, keys) -> None:
+def test_the_commands_create_twins_and_find_differences(broker: Broker, sbpair, keys) -> None:
     with both(broker) as (primary, secondary):
         primary.create_queue("orders")
         primary.create_queue("bills", requires_session=True)
@@ -127,7 +127,7 @@ def test_the_commands_create_twins_and_find_what_differs(broker: Broker, sbpair,
 
 
 @pytest.mark.spec("W-2")
-def test_twins_forward_and_the_doctor_names_what_does_not(broker: Broker, sbpair, keys) -> None:
+def test_twins_forward_and_the_doctor_names_those_that_do_not(broker: Broker, sbpair, keys) -> None:
     flags = (*FLAGS, "--ca-file", str(broker.ca_file))
     broker.namespace("contoso").create_queue("archive")
     broker.namespace("contoso").create_queue("orders", forward_to="archive", enable_partitioning=True)

@@ -41,7 +41,7 @@ def outcome(decode: object, payload: bytes) -> object:
 @example({"messages": [{"message": b"x" * 300}], "more": 1})
 @example({"messages": [{"massage": b"x" * 300}]})
 @example({"messages": [{"message": "x" * 300}]})
-def test_any_answer_is_what_the_general_decoder_makes_of_it(body: object) -> None:
+def test_the_fast_answer_reader_agrees_with_the_general_decoder(body: object) -> None:
     assert decode_answer(answer(body)) == Message.decode(answer(body))
 
 
@@ -53,9 +53,7 @@ def test_the_messages_of_a_peek_are_those_that_were_sent(messages: list[bytes]) 
 
 
 @given(st.integers(0, 700), st.integers(0, 255))
-def test_an_answer_that_is_cut_or_changed_is_refused_as_the_general_decoder_refuses_it(
-    place: int, value: int
-) -> None:
+def test_a_truncated_or_changed_answer_is_refused_like_by_the_general_decoder(place: int, value: int) -> None:
     payload = answer({"messages": [{"message": b"x" * 300}, {"message": b"y" * 300}]})
     for each in (payload[:place], payload[:place] + bytes((value,)) + payload[place + 1 :]):
         assert outcome(decode_answer, each) == outcome(Message.decode, each)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spec("R-93")
 
 @pytest.mark.parametrize("how", ["close", "abandon"])
 @pytest.mark.parametrize("begun", [0, 1, 30])  # turns of the loop
-async def test_a_node_that_is_closed_as_it_opens_has_no_links_left_and_cancels_nobody(
+async def test_a_node_closed_during_its_opening_leaves_no_links_and_cancels_no_caller(
     played: Played, how: str, begun: int
 ) -> None:
     played.peer.silent.add("orders/$management")

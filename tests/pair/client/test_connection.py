@@ -70,7 +70,7 @@ async def test_a_connection_over_tls_closes_its_socket_once_and_may_be_aborted_t
 
 
 @pytest.mark.spec("F-31", "S-6")
-async def test_a_certificate_of_a_stranger_is_refused_and_never_waited_for(pair: Pair) -> None:
+async def test_an_untrusted_certificate_is_refused_at_once(pair: Pair) -> None:
     with pytest.raises(NamespaceUnusableError, match="certificate"):
         await connect(tls(pair))
 
@@ -80,7 +80,7 @@ async def test_a_file_of_certificates_that_is_not_there_is_named(pair: Pair) -> 
         await connect(tls(pair).along(Route("nowhere.pem")))
 
 
-async def test_a_connection_that_was_let_go_opens_nothing_more(pair: Pair) -> None:
+async def test_a_released_connection_opens_no_more_links(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string))
     node = RequestNode(connection, "$cbs")  # links are opened in the next turn of the loop
     connection.abort()
@@ -88,7 +88,7 @@ async def test_a_connection_that_was_let_go_opens_nothing_more(pair: Pair) -> No
         await asyncio.wait_for(node.ask({}, None), PATIENCE)
 
 
-async def test_a_node_that_nobody_asks_any_more_fails_without_a_word(pair: Pair) -> None:
+async def test_a_node_that_nobody_waits_for_fails_silently(pair: Pair) -> None:
     unheard: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
     connection = await connect(parse(pair.primary.connection_string))
@@ -105,7 +105,7 @@ async def test_a_port_where_nobody_listens_is_a_lost_connection(pair: Pair) -> N
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = parse(pair.primary.connection_string).dial_at(f"127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(ConnectionLostError, match="cannot be reached"):
+        with pytest.raises(ConnectionLostError, match=r"cannot be reached: Connection refused$"):
             await connect(nobody)
 
 
@@ -116,7 +116,7 @@ def silent() -> Iterator[int]:
 
 
 @pytest.mark.spec("F-25")
-async def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time(pair: Pair, silent: int) -> None:
+async def test_a_peer_that_accepts_and_stays_silent_times_out(pair: Pair, silent: int) -> None:
     namespace = parse(pair.primary.connection_string).dial_at(f"127.0.0.1:{silent}")
     with pytest.raises(ConnectionLostError, match="no answer"):
         await connect(namespace, timeout=0.2)
@@ -149,7 +149,7 @@ async def test_a_wrong_key_is_refused_and_is_not_in_the_error(pair: Pair) -> Non
 
 
 @pytest.mark.spec("F-41")
-async def test_a_drain_with_a_wrong_key_ends_with_the_reason_instead_of_waiting_for_ever(pair: Pair) -> None:
+async def test_a_drain_with_a_wrong_key_ends_with_the_reason(pair: Pair) -> None:
     syphon = pair.syphon()
     syphon._secondary = replace(syphon._secondary, tokens=WRONG)
     async with asyncio.timeout(PATIENCE):
@@ -176,7 +176,7 @@ async def test_a_daemon_with_a_wrong_key_says_so_and_keeps_trying(pair: Pair) ->
 
 
 @pytest.mark.spec("F-41")
-async def test_a_token_is_renewed_before_it_expires_and_the_link_lives_on(
+async def test_a_token_is_renewed_before_it_expires_and_the_link_survives(
     broker: Broker, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbpair.pair.auth.credential.TOKEN_SPAN", 60)
@@ -202,7 +202,7 @@ async def test_a_message_of_many_frames_and_more_messages_than_credit_go_through
     assert [message_id(m) for m in found] == [f"m{n}" for n in range(3000)]
 
 
-async def test_an_abandoned_message_comes_again(pair: Pair) -> None:
+async def test_an_abandoned_message_is_redelivered(pair: Pair) -> None:
     await put(pair.primary, "orders", [parked(1)])
     connection = await connect(parse(pair.primary.connection_string))
     came: asyncio.Queue[int] = asyncio.Queue()
@@ -244,7 +244,7 @@ async def test_a_message_too_large_for_its_destination_is_set_aside(pair: Pair) 
     assert event.reason == "MessageSizeExceeded"
 
 
-async def test_a_connection_that_the_peer_closed_is_lost_to_all_that_would_use_it(pair: Pair) -> None:
+async def test_a_connection_closed_by_the_peer_is_lost_for_all_users(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string))
     pair.primary.take_down("reset")
     await connection.closed
@@ -263,7 +263,7 @@ async def test_a_connection_that_the_peer_closed_is_lost_to_all_that_would_use_i
         connection.begin()
 
 
-async def test_links_that_share_a_session_that_the_peer_ended_get_another(pair: Pair) -> None:
+async def test_links_of_a_session_ended_by_the_peer_get_a_new_session(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string))
     try:
         first = await connection.open_sender("orders")

@@ -52,7 +52,7 @@ def test_a_token_is_renewed_after_the_function_that_gives_its_key_failed(error: 
 
 
 @pytest.mark.spec("R-126")
-def test_a_token_that_is_not_renewed_is_a_warning_once_and_when_it_ends(
+def test_a_token_that_cannot_be_renewed_is_a_warning_once_and_again_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(driven: Driven) -> None:
@@ -73,7 +73,7 @@ def test_a_token_that_is_not_renewed_is_a_warning_once_and_when_it_ends(
 
 
 @pytest.mark.spec("R-105")
-def test_a_syphon_goes_on_after_the_function_that_gives_its_key_failed() -> None:
+def test_a_syphon_continues_after_its_key_function_failed() -> None:
     async def story(driven: Driven) -> None:
         vault = Vault()
         syphon = Syphon.from_connection_strings(

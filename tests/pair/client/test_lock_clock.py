@@ -20,7 +20,7 @@ def test_the_first_locks_of_a_link_are_fresh_whatever_the_clocks_say(skew: float
 
 @SKEWS
 @pytest.mark.spec("F-66")
-def test_a_lock_that_ended_while_we_slept_is_asked_about_and_a_new_one_is_not(skew: float) -> None:
+def test_a_lock_that_expired_during_sleep_is_checked_and_a_new_one_is_not(skew: float) -> None:
     clock = LockClock()
     ends = NOW + skew + DEFAULT_LOCK
     assert clock.left(ends, NOW, NOW) > 0
@@ -37,7 +37,7 @@ def test_a_first_lock_that_may_be_as_old_as_its_link_is_asked_about() -> None:
 
 
 @pytest.mark.parametrize("step", [-400.0, 400.0])
-def test_a_clock_that_is_set_while_we_run_costs_one_question_at_most(step: float) -> None:
+def test_a_clock_change_costs_at_most_one_lock_check(step: float) -> None:
     clock = LockClock()
     assert clock.left(NOW + DEFAULT_LOCK, NOW, NOW) == DEFAULT_LOCK
     ours = NOW + 1 + step
@@ -47,27 +47,27 @@ def test_a_clock_that_is_set_while_we_run_costs_one_question_at_most(step: float
     assert clock.left(NOW + 2 + DEFAULT_LOCK, ours + 1, NOW) == DEFAULT_LOCK
 
 
-def test_a_short_lock_is_known_for_one_and_a_long_one_is_trusted_for_a_minute() -> None:
+def test_a_short_lock_is_recognised_and_a_long_one_is_trusted_for_a_minute() -> None:
     for lock, trusted in ((5.0, 5.0), (30.0, 30.0), (60.0, 60.0), (300.0, 60.0)):
         clock = LockClock()
         assert clock.left(NOW + lock, NOW, NOW) == trusted
 
 
-def test_a_difference_is_told_where_no_lock_could_explain_it() -> None:
+def test_a_clock_difference_beyond_any_lock_is_reported() -> None:
     for skew, difference in ((0.0, None), (200.0, None), (300.0, 300.0), (-90.0, -90.0)):
         clock = LockClock()
         clock.left(NOW + skew + DEFAULT_LOCK, NOW, NOW)
         assert clock.difference == difference
 
 
-def test_what_was_learned_can_be_forgotten() -> None:
+def test_a_learned_clock_offset_can_be_forgotten() -> None:
     clock = LockClock()
     clock.renewed(NOW + 60, NOW + 600)
     clock.forget()
     assert (clock.span, clock.difference) == (DEFAULT_LOCK, None)
 
 
-def test_a_lock_that_is_a_moment_older_than_the_newest_has_that_moment_less() -> None:
+def test_a_lock_older_than_the_newest_has_correspondingly_less_time_left() -> None:
     clock = LockClock()
     assert clock.left(NOW + DEFAULT_LOCK, NOW, NOW) == DEFAULT_LOCK
     assert clock.left(NOW + DEFAULT_LOCK, NOW + 0.5, NOW) == DEFAULT_LOCK - 0.5

@@ -71,7 +71,7 @@ def management(connection: NamespaceConnection) -> RequestNode:
 
 
 @pytest.mark.spec("C-16")
-async def test_a_session_is_taken_by_its_id_and_gives_its_messages_in_order(
+async def test_a_session_is_accepted_by_id_and_delivers_in_order(
     pair: Pair, connection: NamespaceConnection
 ) -> None:
     await put(pair.primary, "carts", [of_session(name, n) for n in range(3) for name in "ab"])
@@ -106,7 +106,7 @@ async def test_who_waits_for_a_session_gets_the_one_that_comes(
 
 
 @pytest.mark.spec("C-16")
-async def test_that_no_session_is_available_in_time_is_an_error_of_its_own(
+async def test_a_timeout_waiting_for_a_session_has_its_own_error(
     connection: NamespaceConnection,
 ) -> None:
     with pytest.raises(SessionUnavailableError, match="carts") as raised:
@@ -117,7 +117,7 @@ async def test_that_no_session_is_available_in_time_is_an_error_of_its_own(
 
 
 @pytest.mark.spec("C-16")
-async def test_a_session_that_another_receiver_holds_is_refused_as_such(
+async def test_a_session_held_by_another_receiver_is_refused_as_such(
     pair: Pair, connection: NamespaceConnection
 ) -> None:
     await accept(connection, "a")
@@ -198,7 +198,7 @@ async def test_a_queue_without_sessions_refuses_a_session_receiver(connection: N
     assert not isinstance(raised.value, SessionUnavailableError)
 
 
-async def test_a_wait_for_a_session_that_is_given_up_leaves_no_claim_on_one(
+async def test_an_abandoned_wait_for_a_session_holds_none(
     pair: Pair, connection: NamespaceConnection
 ) -> None:
     given_up = asyncio.create_task(accept(connection))

@@ -25,7 +25,7 @@ def answer(first: int, last: int, state: DeliveryState | None = ACCEPTED) -> Dis
     return DispositionReceived(None, first, last, state, True)  # type: ignore[arg-type]
 
 
-async def test_what_is_due_goes_out_in_runs_and_other_outcomes_by_themselves() -> None:
+async def test_due_accepts_leave_in_ranges_and_other_outcomes_singly() -> None:
     link, answered = Link(), list[tuple[str, DeliveryState | None]]()
     settlements = Settlements[str](lambda *each: answered.append(each))
     abandoned = Modified(delivery_failed=True)
@@ -55,7 +55,7 @@ async def test_an_answer_may_cross_the_end_of_the_numbers() -> None:
     assert answered == [SERIAL - 1, 0]
 
 
-async def test_the_end_of_a_link_returns_what_was_sent_and_what_was_not_and_forgets_both() -> None:
+async def test_the_end_of_a_link_returns_sent_and_unsent_settlements_and_forgets_both() -> None:
     answered = list[int]()
     settlements = Settlements[int](lambda item, _: answered.append(item))
     settlements.add(1, 1)

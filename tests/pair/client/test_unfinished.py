@@ -40,7 +40,7 @@ def detached(played: Played) -> list[str]:
     ]
 
 
-async def test_of_the_deliveries_beyond_the_limit_the_one_that_is_furthest_on_is_kept(
+async def test_above_the_limit_only_the_most_complete_partial_delivery_is_kept(
     played: Played, caplog: pytest.LogCaptureFixture
 ) -> None:
     played.connection.unfinished_limit = LIMIT
@@ -60,7 +60,7 @@ async def test_of_the_deliveries_beyond_the_limit_the_one_that_is_furthest_on_is
     assert played.connection.unfinished == 0
 
 
-async def test_a_link_beyond_the_limit_ends_at_once_even_if_its_peer_never_answers(played: Played) -> None:
+async def test_a_link_beyond_the_limit_ends_even_if_the_peer_never_answers(played: Played) -> None:
     played.connection.unfinished_limit = LIMIT
     links = [await played.connection.open_receiver(path, lambda _: None) for path in ("a", "b")]
     for link in links:
@@ -75,7 +75,7 @@ async def test_a_link_beyond_the_limit_ends_at_once_even_if_its_peer_never_answe
     assert condition.symbol == RESOURCE_LIMIT_EXCEEDED
 
 
-async def test_one_delivery_may_be_larger_than_the_limit(played: Played) -> None:
+async def test_a_single_delivery_may_exceed_the_limit(played: Played) -> None:
     played.connection.unfinished_limit = LIMIT
     received = await receiving(played, "a")
     for _ in range(3):
@@ -85,7 +85,7 @@ async def test_one_delivery_may_be_larger_than_the_limit(played: Played) -> None
     assert not detached(played)
 
 
-async def test_a_connection_that_ends_holds_nothing(played: Played) -> None:
+async def test_an_ended_connection_holds_no_memory(played: Played) -> None:
     await receiving(played, "a")
     piece(played, "a", 600 * KIB)
     played.connection.data_received(b"no frame" * 4)
@@ -93,7 +93,7 @@ async def test_a_connection_that_ends_holds_nothing(played: Played) -> None:
     assert played.connection.unfinished == 0
 
 
-async def test_what_a_link_held_is_given_back_with_it(played: Played) -> None:
+async def test_an_ended_link_returns_its_memory(played: Played) -> None:
     await receiving(played, "a", "b")
     piece(played, "a", 600 * KIB)
     piece(played, "b", 600 * KIB)

@@ -122,9 +122,7 @@ async def test_a_proxy_is_asked_for_both_sides(broker: Broker, pair: Pair) -> No
     assert set(between.asked) == {f"localhost:{pair.primary.port}", f"localhost:{pair.secondary.port}"}
 
 
-async def test_a_proxy_that_wants_another_password_is_a_fault_that_does_not_show_it(
-    broker: Broker, pair: Pair
-) -> None:
+async def test_a_proxy_that_rejects_the_password_is_reported_without_it(broker: Broker, pair: Pair) -> None:
     async with proxy() as between, asyncio.timeout(PATIENCE):
         between.refuses = 407
         syphon = over_tls(broker, pair, http_proxy=f"http://me:S3cret@127.0.0.1:{between.port}")
@@ -143,7 +141,7 @@ async def test_a_certificate_of_a_stranger_is_refused_over_websocket_too(pair: P
 
 
 @pytest.mark.spec("F-30")
-async def test_a_namespace_that_goes_down_is_a_lost_connection_and_is_reached_again(pair: Pair) -> None:
+async def test_a_namespace_that_goes_down_is_a_lost_connection_and_is_reconnected(pair: Pair) -> None:
     syphon = pair.syphon(over_websocket=True, retry_backoff_max=OFTEN)
     shutdown = asyncio.Event()
     running = asyncio.create_task(syphon.run(shutdown))
@@ -164,7 +162,7 @@ async def test_a_namespace_that_goes_down_is_a_lost_connection_and_is_reached_ag
 @pytest.mark.parametrize(
     ("status", "kind"), [("404 Not Found", NamespaceUnusableError), ("503 Busy", ConnectionLostError)]
 )
-async def test_an_answer_that_is_no_upgrade_is_told_with_its_status(
+async def test_a_refused_websocket_upgrade_is_reported_with_its_status(
     pair: Pair, status: str, kind: type[Exception]
 ) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -182,7 +180,7 @@ async def test_nobody_at_the_port_is_a_lost_connection_over_websocket_too(pair: 
         await connect(parse(pair.primary.connection_string).along(OVER))
 
 
-def test_the_port_is_443_unless_another_is_named() -> None:
+def test_the_websocket_port_is_443_by_default() -> None:
     namespace = parse("Endpoint=sb://contoso.example/;SharedAccessKeyName=a;SharedAccessKey=b")
 
     assert url_of(namespace) == "wss://contoso.example:443/$servicebus/websocket"
@@ -190,7 +188,7 @@ def test_the_port_is_443_unless_another_is_named() -> None:
     assert url_of(namespace.dial_at("[::1]:8443")) == "wss://[::1]:8443/$servicebus/websocket"
 
 
-def test_the_environment_names_the_proxy_and_who_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_proxy_and_its_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = parse("Endpoint=sb://contoso.example/;SharedAccessKeyName=a;SharedAccessKey=b")
     for name in ("no_proxy", "NO_PROXY", "https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -208,12 +206,12 @@ def test_a_proxy_that_is_no_url_is_refused_without_being_repeated(url: str) -> N
     assert "S3cret" not in str(raised.value)
 
 
-def test_a_proxy_without_a_websocket_is_a_mistake_that_is_told() -> None:
+def test_a_proxy_without_websocket_is_a_configuration_error() -> None:
     with pytest.raises(ValueError, match="over_websocket"):
         SyphonOptions(http_proxy="http://proxy:3128")
 
 
-async def test_what_was_put_over_websocket_is_received_over_tcp(pair: Pair) -> None:
+async def test_a_message_sent_over_websocket_is_received_over_tcp(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string).along(OVER))
     try:
         sender = await connection.open_sender("orders")

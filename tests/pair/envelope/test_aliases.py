@@ -63,13 +63,13 @@ def test_an_offset_is_honoured_and_a_naive_instant_is_utc() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1Y", "P1M", "-PT1S", "PT1", "5M", "PT1.S", "P1DT"])
-def test_what_is_no_span_is_refused_by_name(text: str) -> None:
+def test_an_invalid_duration_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="not an ISO 8601 duration"):
         parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-01T00:00:00Z"])
-def test_what_is_no_instant_is_refused_by_name(text: str) -> None:
+def test_an_invalid_time_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="not an ISO 8601 instant"):
         parse_instant(text)
 

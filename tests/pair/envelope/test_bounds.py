@@ -49,9 +49,7 @@ def growth() -> Iterator[Callable[[], int]]:
 @pytest.mark.slow
 @pytest.mark.spec("S-25")
 @pytest.mark.parametrize("part", [8, pytest.param(1, marks=pytest.mark.trial)])
-def test_what_is_remembered_of_many_properties_has_a_bound(
-    part: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_of_properties_is_bounded(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert scan.MAX_BYTES == shape.MAX_BYTES == 8 * MEBIBYTE
     for module in (scan, shape):
         monkeypatch.setattr(module, "MAX_BYTES", 8 * MEBIBYTE // part)
@@ -63,7 +61,7 @@ def test_what_is_remembered_of_many_properties_has_a_bound(
 
 @pytest.mark.slow
 @pytest.mark.spec("S-25")
-def test_what_is_remembered_of_many_destinations_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_destinations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     part = 32
     for module in (scan, shape):
         monkeypatch.setattr(module, "MAX_BYTES", 8 * MEBIBYTE // part)
@@ -78,7 +76,7 @@ def test_what_is_remembered_of_many_destinations_has_a_bound(monkeypatch: pytest
 
 
 @pytest.mark.spec("S-25")
-def test_what_is_remembered_of_long_paths_has_a_bound() -> None:
+def test_the_cache_of_long_paths_is_bounded() -> None:
     messages = [with_a_long_path(number) for number in range(140)]
     with growth() as held:
         assert all(isinstance(restore(each, 0), Poison) for each in messages)

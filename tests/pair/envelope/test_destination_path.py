@@ -9,7 +9,7 @@ from sbpair.pair.envelope.names import path_refusal
 
 @pytest.mark.spec("P-42")
 @pytest.mark.parametrize("path", ["orders", "Orders", "sales/eu/orders", "a.b-c_d", "Zürich", "x" * 260])
-def test_an_entity_path_may_be_sent_to(path: str) -> None:
+def test_a_path_of_a_sendable_entity_is_accepted(path: str) -> None:
     assert path_refusal(path) is None
 
 

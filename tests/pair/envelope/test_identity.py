@@ -106,7 +106,7 @@ def messages(draw: st.DrawFn) -> ServiceBusMessage:
 @pytest.mark.slow
 @pytest.mark.spec("P-21", "G-22")
 @given(messages())
-def test_what_the_sdk_lets_a_sender_set_comes_back_as_it_was(message: ServiceBusMessage) -> None:
+def test_every_field_a_sender_can_set_is_restored(message: ServiceBusMessage) -> None:
     sent, parked, restored = there_and_back(message)
 
     assert_same(sent, restored)
@@ -127,7 +127,7 @@ def test_what_the_sdk_lets_a_sender_set_comes_back_as_it_was(message: ServiceBus
     message_id=st.uuids(),
     footer=st.none() | st.dictionaries(keys, st.integers(0, 9), min_size=1, max_size=2),
 )
-def test_what_an_annotated_message_adds_comes_back_too(
+def test_every_field_an_annotated_message_adds_is_restored(
     durable: bool | None,
     priority: int | None,
     user_id: bytes | None,
@@ -159,7 +159,7 @@ def test_the_other_kinds_of_body_come_back_too(body: dict[str, object]) -> None:
 
 
 @pytest.mark.spec("G-17", "P-21")
-def test_a_scheduled_time_comes_back_to_the_millisecond_as_a_timestamp() -> None:
+def test_a_scheduled_time_is_restored_as_a_timestamp_in_milliseconds() -> None:
     due = dt.datetime(2026, 11, 21, 10, 0, 0, 123000, tzinfo=dt.UTC)
     _, _, restored = there_and_back(ServiceBusMessage(b"x", scheduled_enqueue_time_utc=due))
 

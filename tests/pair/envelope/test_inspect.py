@@ -68,7 +68,7 @@ def test_everything_but_the_body_is_shown() -> None:
     )
 
 
-def test_what_a_message_does_not_have_is_none() -> None:
+def test_a_missing_field_is_shown_as_none() -> None:
     assert read_parked(b"") == ParkedMessage(None, None, None, {}, None, None, None, None)
 
 
@@ -93,7 +93,7 @@ def test_what_a_message_does_not_have_is_none() -> None:
         ),
     ],
 )
-def test_an_alias_is_shown_as_text_or_with_the_reason_why_it_cannot_be(
+def test_an_alias_is_shown_as_text_or_with_the_reason_for_its_absence(
     name: str, value: object, shown: str
 ) -> None:
     assert read_parked(parked({name: value})).aliases == {name: shown}
@@ -104,13 +104,13 @@ def test_a_path_that_cannot_be_read_is_shown_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(("value", "shown"), [(True, None), ("7", None), (ULong(7), 7), (-1, -1)])
-def test_a_number_is_shown_only_if_it_is_one(value: object, shown: int | None) -> None:
+def test_a_number_is_shown_only_if_its_type_is_a_number(value: object, shown: int | None) -> None:
     message = read_parked(parked(annotations={Symbol("x-opt-sequence-number"): value}))
     assert message.sequence_number == shown
     assert message.sequence_number is None or type(message.sequence_number) is int
 
 
-def test_each_section_that_cannot_be_decoded_leaves_the_others_and_the_first_trouble_is_told() -> None:
+def test_an_undecodable_section_leaves_the_others_and_the_first_fault_is_shown() -> None:
     good = Message(application_properties={"x-ms-path": "orders"}).encode()
     bad_annotations = b"\x00\x53\x72\xc1\x03\x02\xa1\xff"
     bad_properties = b"\x00\x53\x73\xc0\x03\x01\x54\x05"
@@ -127,7 +127,7 @@ def test_each_section_that_cannot_be_decoded_leaves_the_others_and_the_first_tro
 
 @given(st.binary(max_size=80))
 @settings(max_examples=100, deadline=None)
-def test_no_bytes_whatsoever_raise(payload: bytes) -> None:
+def test_inspecting_any_bytes_never_raises(payload: bytes) -> None:
     read_parked(payload)
     message_id_of(payload)
 

@@ -38,7 +38,7 @@ def test_a_namespace_is_called_by_the_first_label_of_its_host(endpoint: str, lab
         ("localhost", "localhost"),
     ],
 )
-def test_on_this_machine_the_port_belongs_to_the_name(endpoint: str, label: str) -> None:
+def test_a_local_namespace_name_includes_its_port(endpoint: str, label: str) -> None:
     assert namespace_label(endpoint) == label
 
 
@@ -63,5 +63,5 @@ def test_a_backlog_queue_is_known_by_its_path(path: str, is_one: bool) -> None:
 
 
 @pytest.mark.spec("P-6")
-def test_paths_that_differ_in_case_are_one_entity() -> None:
+def test_paths_that_differ_only_in_case_are_one_entity() -> None:
     assert path_key("Orders/EU") == path_key("orders/eu")

@@ -62,15 +62,15 @@ def assert_same(payload: bytes, message: Message) -> None:
 
 
 @pytest.mark.spec("G-22")
-def test_what_goes_back_is_what_was_parked():
+def test_a_redriven_message_equals_the_parked_one():
     assert_same(redriven(dead(PARKED)), PARKED)
 
 
-def test_a_message_that_gave_no_reason_goes_back_too():
+def test_a_dead_letter_without_a_reason_is_redriven():
     assert_same(redriven(dead(PARKED, reason=None)), PARKED)
 
 
-def test_to_go_back_twice_changes_nothing_more():
+def test_redriving_twice_changes_nothing_more():
     once = redriven(dead(PARKED))
     assert redriven(dead(Message.decode(once), "Another")) == once
 
@@ -102,7 +102,7 @@ def test_bytes_that_are_no_message_are_refused():
         redriven(b"\x00\x53\x70\xc0\xff")
 
 
-def test_looking_says_where_it_goes_what_it_carries_and_why_it_is_dead():
+def test_inspecting_a_dead_letter_shows_destination_content_and_reason():
     found = read_parked(dead(PARKED))
 
     assert (found.sequence_number, found.message_id, found.path, found.parked_at) == (
@@ -121,7 +121,7 @@ def test_looking_says_where_it_goes_what_it_carries_and_why_it_is_dead():
 @pytest.mark.parametrize(
     "value", [True, b"x", "", 0, -1, 2**62, "PT", Described("odd", 1), None, 10**15], ids=repr
 )
-def test_an_alias_nobody_can_read_is_shown_as_what_is_wrong_with_it(value):
+def test_an_unreadable_alias_is_shown_with_its_fault(value):
     message = replace(PARKED, application_properties={"x-ms-path": "a", "x-ms-timetolive": value})
     assert read_parked(message.encode()).aliases["x-ms-timetolive"].startswith("unreadable: x-ms-timetolive")
 
@@ -131,7 +131,7 @@ def test_looking_at_any_bytes_never_fails(payload):
     read_parked(payload)
 
 
-def test_a_message_whose_properties_are_broken_still_says_where_it_goes():
+def test_a_message_with_broken_properties_still_shows_its_destination():
     sections = split(PARKED.encode())
     broken = b"".join(sections._replace(properties=b"\x00\x53\x73\xc0\x03\x01\x52\x09"))
     found = read_parked(broken)

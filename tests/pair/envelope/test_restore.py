@@ -57,7 +57,7 @@ def poison(payload: bytes) -> Poison:
 
 
 @pytest.mark.spec("P-42")
-def test_the_path_says_where_the_message_goes_and_the_lock_until_when() -> None:
+def test_restoring_returns_the_destination_and_the_lock_expiry() -> None:
     restored = restore(parked(x_ms_path="sales/orders"), NOW)
 
     assert isinstance(restored, Forward)
@@ -66,7 +66,7 @@ def test_the_path_says_where_the_message_goes_and_the_lock_until_when() -> None:
 
 
 @pytest.mark.spec("P-21")
-def test_nothing_tells_the_receiver_that_a_message_was_parked() -> None:
+def test_a_restored_message_does_not_show_that_it_was_parked() -> None:
     bare = Message(properties=Properties(message_id="m"), body=DataBody((b"hello",)))
     message = restore(
         parked(properties=Properties(message_id="m"), **{names.VERSION.replace("-", "_"): "1"}), NOW
@@ -77,7 +77,7 @@ def test_nothing_tells_the_receiver_that_a_message_was_parked() -> None:
 
 
 @pytest.mark.spec("P-21")
-def test_the_time_to_live_comes_back_in_full() -> None:
+def test_the_time_to_live_is_restored_in_full() -> None:
     message = forward(parked(x_ms_timetolive="PT5M"))
 
     assert message.header == Header(ttl=300_000)
@@ -85,7 +85,7 @@ def test_the_time_to_live_comes_back_in_full() -> None:
 
 
 @pytest.mark.spec("P-21")
-def test_the_expiry_that_belongs_to_a_creation_time_comes_back_with_it() -> None:
+def test_an_expiry_time_is_restored_with_its_creation_time() -> None:
     message = forward(parked(properties=Properties(creation_time=Timestamp(NOW)), x_ms_timetolive=5000))
 
     assert message.properties == Properties(
@@ -104,7 +104,7 @@ def test_a_time_to_live_beyond_the_header_travels_in_the_properties() -> None:
 
 
 @pytest.mark.spec("P-21")
-def test_the_session_comes_back_and_other_properties_keep_their_types() -> None:
+def test_the_session_is_restored_and_other_properties_keep_their_types() -> None:
     message_id, user_id = uuid.UUID(int=5), b"\xff\x00"
     message = forward(
         parked(properties=Properties(message_id=message_id, user_id=user_id, to="t"), x_ms_sessionid="s1")
@@ -193,7 +193,7 @@ def test_a_path_that_leads_elsewhere_is_poison(path: str) -> None:
 
 
 @pytest.mark.spec("F-74", "S-14")
-def test_a_path_is_escaped_and_cut_before_people_read_it() -> None:
+def test_a_path_is_escaped_and_truncated_for_display() -> None:
     found = poison(parked(x_ms_path="a\r\n\x1b[31m" + "x" * 5000))
 
     assert found.description.isprintable()
@@ -242,7 +242,7 @@ def test_a_path_outside_the_allow_list_is_poison() -> None:
 
 
 @pytest.mark.spec("G-15")
-def test_of_a_deadline_only_what_is_left_is_sent() -> None:
+def test_a_message_with_a_deadline_is_sent_with_its_remaining_time() -> None:
     deadline = {"x_sbpair_deadline": Timestamp(NOW + 2500), "x_ms_timetolive": "PT1H"}
 
     assert forward(parked(**deadline)).header == Header(ttl=2500)
@@ -265,7 +265,7 @@ def test_no_bytes_whatsoever_raise(payload: bytes) -> None:
 
 
 @given(st.data())
-def test_no_damage_to_a_parked_message_raises(data: st.DataObject) -> None:
+def test_a_damaged_parked_message_never_raises(data: st.DataObject) -> None:
     whole = bytearray(
         parked(x_ms_timetolive="PT5M", x_ms_sessionid="s", properties=Properties(message_id="m"))
     )
@@ -283,13 +283,13 @@ def test_an_alias_is_found_whatever_the_width_of_its_encoding() -> None:
 
 
 @pytest.mark.spec("G-15", "T-5")
-def test_a_scheduled_message_with_a_deadline_lives_from_when_it_is_enqueued() -> None:
+def test_the_deadline_of_a_scheduled_message_counts_from_its_enqueue_time() -> None:
     at = {"x_ms_scheduledenqueuetimeutc": Timestamp(NOW + 60_000)}
     assert forward(parked(x_sbpair_deadline=Timestamp(NOW + 90_000), **at)).header == Header(ttl=30_000)
 
 
 @pytest.mark.spec("G-16", "P-21")
-def test_an_absolute_expiry_time_comes_back_as_it_was() -> None:
+def test_an_absolute_expiry_time_is_restored() -> None:
     restored = forward(parked(x_sbpair_absoluteexpirytime=Timestamp(NOW + 5000)))
     assert restored.properties.absolute_expiry_time == NOW + 5000
     assert restored.properties.creation_time is None

@@ -88,7 +88,7 @@ def check(payload: bytes, *, is_whole: bool = False) -> None:
 @pytest.mark.spec("R-24")
 @given(aliases, headers)
 @settings(max_examples=150, deadline=None)
-def test_restoring_ends_for_every_alias_of_every_type_and_size(
+def test_restoring_terminates_for_every_alias_of_every_type_and_size(
     carried: dict[str, object], header: Header
 ) -> None:
     check(message(carried, header), is_whole=True)
@@ -100,7 +100,7 @@ def test_restoring_ends_for_every_alias_of_every_type_and_size(
 @pytest.mark.spec("R-24")
 @given(aliases, st.integers(0, 2_000), st.binary(max_size=8))
 @settings(max_examples=150, deadline=None)
-def test_restoring_ends_for_bytes_that_were_broken(carried: dict[str, object], at: int, other: bytes) -> None:
+def test_restoring_terminates_for_broken_messages(carried: dict[str, object], at: int, other: bytes) -> None:
     whole = message({names.PATH: "orders", **carried}, Header())
     at %= len(whole)
     check(whole[:at] + other + whole[at + len(other) :])
@@ -110,14 +110,14 @@ def test_restoring_ends_for_bytes_that_were_broken(carried: dict[str, object], a
 @pytest.mark.spec("R-24")
 @given(st.binary(max_size=400))
 @settings(max_examples=150, deadline=None)
-def test_restoring_ends_for_any_bytes(payload: bytes) -> None:
+def test_restoring_terminates_for_any_bytes(payload: bytes) -> None:
     check(payload)
 
 
 @pytest.mark.spec("R-24")
 @given(spans | texts, instants | texts)
 @settings(max_examples=150, deadline=None)
-def test_a_text_is_a_span_or_an_instant_or_a_value_error_that_is_short(span: str, instant: str) -> None:
+def test_any_text_parses_or_raises_a_short_value_error(span: str, instant: str) -> None:
     for parse, text in ((parse_duration, span), (parse_instant, instant)):
         try:
             said = str(parse(text))
@@ -136,7 +136,7 @@ def test_a_span_of_many_digits_is_set_aside_with_the_reason(count: int) -> None:
 
 
 @pytest.mark.spec("R-24")
-def test_what_restoring_did_not_foresee_is_set_aside_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforeseen_error_in_restoring_dead_letters_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def unforeseen(payload: bytes) -> object:
         raise RecursionError("too deep")
 
@@ -148,7 +148,9 @@ def test_what_restoring_did_not_foresee_is_set_aside_too(monkeypatch: pytest.Mon
 
 
 @pytest.mark.spec("R-24", "G-21")
-async def test_a_message_that_killed_the_connection_is_set_aside_and_the_rest_comes_home(pair: Pair) -> None:
+async def test_a_message_that_killed_the_connection_is_dead_lettered_and_the_rest_comes_home(
+    pair: Pair,
+) -> None:
     syphon = pair.syphon()
     odd = parked(0, x_ms_timetolive="PT" + "9" * 4_300 + "S")
     await pair.park([odd, parked(1)])
@@ -158,7 +160,7 @@ async def test_a_message_that_killed_the_connection_is_set_aside_and_the_rest_co
 
 
 @pytest.mark.spec("R-24")
-def test_a_dead_letter_goes_back_for_every_alias() -> None:
+def test_a_dead_letter_with_any_alias_can_be_redriven() -> None:
     for value in ("x" * LONGEST, [1, 2], {"a": 1}, Described(Symbol("odd:thing"), 1), None):
         payload = message({names.PATH: "orders", names.TIME_TO_LIVE: value}, Header())
         assert restore(redriven(payload), NOW) == restore(payload, NOW)

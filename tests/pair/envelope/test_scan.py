@@ -32,7 +32,7 @@ def a_map(random: random.Random) -> dict[object, object]:
 
 
 @pytest.mark.spec("G-22")
-def test_what_is_remembered_changes_no_part(monkeypatch):
+def test_cached_layouts_do_not_change_the_result(monkeypatch):
     monkeypatch.setattr(scan, "_LAYOUTS", Layouts())
     dice = random.Random(7)
     for _ in range(4_000):
@@ -48,7 +48,7 @@ def test_what_is_remembered_changes_no_part(monkeypatch):
         assert decode_map_section(again) == kept
 
 
-def test_a_section_that_is_broken_where_another_was_whole_is_refused(monkeypatch):
+def test_a_section_broken_at_the_place_of_a_cached_one_is_refused(monkeypatch):
     monkeypatch.setattr(scan, "_LAYOUTS", Layouts())
     section = encode_map_section(Section.APPLICATION_PROPERTIES, {"x-ms-path": "orders", "n": UInt(700)})
     part_entries(section, WANTED)

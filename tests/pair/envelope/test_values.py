@@ -27,7 +27,7 @@ NAME = "x-ms-timetolive"
         (Described(ULong(0x13700000002), 10_000), 1),
     ],
 )
-def test_a_time_span_is_read_in_every_form_it_is_written_in(value: object, milliseconds: int) -> None:
+def test_a_duration_is_read_in_every_written_form(value: object, milliseconds: int) -> None:
     assert read_duration(NAME, value) == milliseconds
 
 
@@ -52,7 +52,7 @@ def test_the_longest_time_span_means_no_limit(value: object) -> None:
         Described(Symbol("com.microsoft:datetime-offset"), 639_308_160_000_000_000),
     ],
 )
-def test_an_instant_is_read_in_every_form_it_is_written_in(value: object) -> None:
+def test_a_time_is_read_in_every_written_form(value: object) -> None:
     assert read_instant("x-ms-scheduledenqueuetimeutc", value) == 1_795_219_200_000
 
 

@@ -54,7 +54,7 @@ def no_room_beyond(size):
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_closed_journal_is_a_gapless_series_that_says_it_is_complete(make):
+def test_a_closed_journal_is_gapless_and_says_that_it_is_complete(make):
     journal = make()
     for number in range(3):
         journal.write(ping(number))
@@ -69,7 +69,7 @@ def test_a_closed_journal_is_a_gapless_series_that_says_it_is_complete(make):
     assert journal.written == 5
 
 
-def test_a_file_is_visible_only_when_it_is_complete(make):
+def test_a_journal_file_is_visible_only_when_complete(make):
     journal = make()
     journal.write(ping(1))
     assert journal_files(journal.directory) == []
@@ -92,7 +92,7 @@ def test_files_are_for_their_owner_only(make):
     assert journal.directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_full_file_is_rolled_and_ordinals_count_on(make):
+def test_a_full_file_is_rolled_and_ordinals_continue(make):
     journal = make(roll_bytes=4096)
     for number in range(50):
         journal.write(ping(number))
@@ -111,7 +111,7 @@ def test_a_full_file_is_rolled_and_ordinals_count_on(make):
         assert of_file[-1]["is_last"] == (file == files[-1])
 
 
-def test_a_journal_rolled_by_hand_and_closed_still_says_that_it_ended(make):
+def test_a_journal_rolled_by_hand_still_gets_its_closing_record(make):
     journal = make()
     journal.roll()
     assert len(journal_files(journal.directory)) == 1
@@ -140,7 +140,7 @@ def test_writers_in_many_threads_share_one_series(make):
     assert sum(record["event"] == "ping_sent" for record in records) == 800
 
 
-def test_a_full_disk_stops_nobody_and_is_told_when_it_is_over(make, caplog):
+def test_a_full_disk_stops_no_caller_and_is_reported_afterwards(make, caplog):
     journal = make()
     journal.write(ping(1))
     (opened,) = journal_files(journal.directory, with_open=True)
@@ -163,7 +163,7 @@ def test_a_full_disk_stops_nobody_and_is_told_when_it_is_over(make, caplog):
     assert records[4]["lost"] == 3
 
 
-def test_a_gap_at_the_very_end_is_told_too(make):
+def test_a_gap_at_the_end_is_reported(make):
     journal = make()
     with no_room_beyond(10):
         journal.write(ping(1))
@@ -217,7 +217,7 @@ def test_a_directory_that_vanished_is_made_again(make):
     ]
 
 
-def test_a_file_that_could_not_begin_leaves_nothing_behind(make):
+def test_a_file_that_could_not_be_started_leaves_nothing(make):
     journal = make()
     journal.roll()
     with no_room_beyond(10):
@@ -242,7 +242,7 @@ def test_an_event_that_has_no_record_is_counted_and_the_next_is_written(make):
     assert journal.lost == 1
 
 
-def test_after_close_an_event_is_lost_and_nothing_is_raised(make):
+def test_an_event_after_close_is_dropped_without_an_exception(make):
     journal = make()
     journal.close()
     journal.write(ping(1))
@@ -263,7 +263,7 @@ def test_a_journal_that_cannot_begin_says_so_at_once(tmp_path, pair):
 @pytest.mark.parametrize(
     ("fsync", "per_record", "at_close"), [(Fsync.NEVER, 0, 0), (Fsync.ON_ROLL, 0, 2), (Fsync.EVERY, 1, 3)]
 )
-def test_fsync_happens_as_often_as_it_was_asked_for(make, monkeypatch, fsync, per_record, at_close):
+def test_fsync_happens_at_the_configured_rate(make, monkeypatch, fsync, per_record, at_close):
     calls = []
     real = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(fd), real(fd)))
@@ -278,7 +278,7 @@ def test_fsync_happens_as_often_as_it_was_asked_for(make, monkeypatch, fsync, pe
 
 
 @pytest.mark.parametrize("tail", [b'{"v":1,"wri', b"\0\0\0\0", b'{"v":1}garbage\n', b"7\n"])
-def test_a_torn_last_line_is_left_out(make, tail):
+def test_a_torn_last_line_is_ignored(make, tail):
     journal = make()
     journal.write(ping(1))
     (opened,) = journal_files(journal.directory, with_open=True)
@@ -301,7 +301,7 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(make):
 
 
 @pytest.mark.spec("F-19")
-def test_a_forked_child_is_a_writer_of_its_own(make):
+def test_a_forked_child_is_a_separate_writer(make):
     journal = make()
     journal.write(ping(1))
     holding = journal._lock  # simulates another thread that writes at the time of the fork

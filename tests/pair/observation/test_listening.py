@@ -29,7 +29,7 @@ def status() -> AbstractContextManager[object]:
 
 @pytest.mark.spec("R-20")
 @pytest.mark.parametrize("make", [page, status])
-def test_a_connection_that_is_accepted_as_its_server_ends_is_closed(
+def test_a_connection_accepted_while_the_server_ends_is_closed(
     make: Callable[[], AbstractContextManager[object]],
 ) -> None:
     with warnings.catch_warnings(record=True) as caught:

@@ -47,7 +47,7 @@ def test_control_characters_stay_inside_their_line(logged):
     assert lines()[0]["message"] == "a\r\nb\x1b[31m\x7f"
 
 
-def test_an_exception_is_one_field(logged):
+def test_an_exception_is_logged_as_one_field(logged):
     logger, lines = logged
     try:
         raise ValueError("SharedAccessKey=CANARY;x")
@@ -59,7 +59,7 @@ def test_an_exception_is_one_field(logged):
     assert "CANARY" not in str(line)
 
 
-def test_a_value_without_a_json_form_is_shown_and_a_fixed_field_is_kept(logged):
+def test_a_value_without_a_json_form_is_logged_as_text_and_fixed_fields_win(logged):
     logger, lines = logged
     logger.info("m", extra={"body": b"x", "level": "fake", "seconds": float("inf")})
 
@@ -67,7 +67,7 @@ def test_a_value_without_a_json_form_is_shown_and_a_fixed_field_is_kept(logged):
     assert (line["body"], line["level"], line["seconds"]) == ("b'x'", "INFO", None)
 
 
-def test_undoing_leaves_the_logger_as_it_was():
+def test_undoing_the_log_setup_restores_the_logger():
     logger = logging.getLogger("sbpair.test.undo")
     before = (logger.level, logger.propagate, list(logger.handlers))
     use_json_logs("sbpair.test.undo", stream=io.StringIO())()

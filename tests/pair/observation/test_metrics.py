@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_text
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from sbpair import __version__
 from sbpair.observation import EntityStates, Metrics
 from sbpair.pair.amqp.build import build
-from sbpair.pair.observation.metrics import MAX_PATHS, METRICS, OTHERS
+from sbpair.pair.observation.metrics import BUILD_INFO, MAX_PATHS, METRICS, OTHERS
 from sbpair.pair.pairing import events as pairing
 from sbpair.pair.processor import events as processor
 from sbpair.pair.syphon import events as syphon
@@ -23,7 +26,7 @@ EVERY_EVENT = (
     pairing.MessageParked(0.0, "orders", 1, 2, reason="busy"),
     pairing.PingSent(0.0, "orders", 1),
     pairing.PingFailed(0.0, "orders", "c"),
-    pairing.BacklogWithdrawn(0.0, "orders", 2, 1.0, "c"),
+    pairing.BacklogWithdrawn(0.0, "orders", 2, 60.0, "c"),
     pairing.BacklogsCreated(0.0, "", ("a", "b")),
     pairing.BacklogsNotCreated(0.0, "", "c"),
     pairing.SideFaulted(0.0, "", "secondary", "c"),
@@ -31,7 +34,7 @@ EVERY_EVENT = (
     pairing.SpoolReplayed(0.0, "orders", None, 2, 1),
     pairing.SpooledMessageRefused(0.0, "orders", "m1", "c"),
     syphon.SyphonConnected(0.0),
-    syphon.SyphonDisconnected(0.0, "r", 1.0),
+    syphon.SyphonDisconnected(0.0, "primary", "r", 1.0),
     syphon.BacklogMissing(0.0, "b/0"),
     syphon.BacklogDetached(0.0, "b/0", "r"),
     syphon.MessageSetAside(0.0, "b/0", "evil", "PathMissing", "d"),
@@ -129,7 +132,7 @@ def test_every_documented_metric_is_moved_by_some_event(metrics):
 
 
 @pytest.mark.spec("H-55")
-def test_a_return_is_a_state_of_its_own_and_one_that_was_aborted_is_no_second_failover(metrics):
+def test_a_return_has_its_own_state_and_an_aborted_one_is_no_second_failover(metrics):
     events = pairing.EntityFailedOver(0.0, "orders", "c"), pairing.EntityReturning(0.0, "orders")
     found = told(metrics, *events)
     assert found["sbpair_entity_state", "path=orders", "state=returning"] == 1
@@ -168,21 +171,30 @@ def test_two_spellings_of_a_path_are_one_entity(metrics):
     assert found["sbpair_entity_state", "path=Orders", "state=failed_over"] == 0
 
 
-def test_a_backlog_that_returns_is_withdrawn_no_more(metrics):
+def test_a_returning_backlog_resets_its_withdrawn_gauge(metrics):
     found = told(metrics, EVERY_EVENT[6], pairing.BacklogReturned(0.0, "orders", 2))
 
     assert found["sbpair_backlog_withdrawn", "backlog=2"] == 0
     assert found["sbpair_backlog_withdrawals_total", "backlog=2"] == 1
 
 
+def test_a_withdrawn_backlog_is_available_after_its_quarantine_without_a_send(metrics, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    metrics.write(pairing.BacklogWithdrawn(0.0, "orders", 2, 5.0, "c"))
+    assert 'sbpair_backlog_withdrawn{backlog="2"} 1.0' in metrics.exposition().decode()
+    now += 5.0
+    assert 'sbpair_backlog_withdrawn{backlog="2"} 0.0' in metrics.exposition().decode()
+
+
 @pytest.mark.spec("R-28")
-def test_what_a_connection_held_is_held_no_more_when_it_is_gone(metrics):
+def test_a_lost_connection_resets_its_held_messages_gauge(metrics):
     told(metrics, syphon.DestinationHeld(0.0, "orders", "full", 1.0))
-    gone = syphon.SyphonDisconnected(0.0, "reset", 1.0)
+    gone = syphon.SyphonDisconnected(0.0, "primary", "reset", 1.0)
     assert told(metrics, gone)["sbpair_syphon_destinations_held",] == 0
 
 
-def test_a_destination_is_held_once_until_it_resumes(metrics):
+def test_a_destination_is_held_only_once_until_it_resumes(metrics):
     held = syphon.DestinationHeld(0.0, "orders", "r", 1.0)
     assert told(metrics, held, held)["sbpair_syphon_destinations_held",] == 1
     assert told(metrics, syphon.DestinationResumed(0.0, "orders"))["sbpair_syphon_destinations_held",] == 0
@@ -211,6 +223,25 @@ def test_a_syphons_state_is_read_at_each_scrape(metrics):
     assert found["sbpair_syphon_state", "state=refused"] == 0
 
 
+@pytest.mark.spec("R-179")
+def test_only_documented_series_are_exposed_without_times_of_creation(metrics):
+    for event in EVERY_EVENT:
+        metrics.write(event)
+    exposed = {each.name for each in text_string_to_metric_families(metrics.exposition().decode())}
+
+    assert "sbpair_backlogs_created" in exposed
+    assert exposed <= {each.name.removesuffix("_total") for each in (*METRICS, BUILD_INFO)}
+
+
+def test_the_registry_is_valid_openmetrics_for_a_server_of_the_programs_own(metrics):
+    for event in EVERY_EVENT:
+        metrics.write(event)
+    families = {each.name: each for each in parsed_openmetrics(openmetrics_text(metrics.registry).decode())}
+
+    assert families["sbpair_backlogs_created"].type == "counter"
+    assert {each.name.removesuffix("_total") for each in METRICS} <= families.keys()
+
+
 def test_text_of_a_message_is_no_label(metrics):
     for number in range(20):
         metrics.write(syphon.MessageSetAside(0.0, "b/0", f"evil-{number}", "PathMissing", f"d{number}"))
@@ -218,14 +249,14 @@ def test_text_of_a_message_is_no_label(metrics):
     assert b"evil" not in metrics.exposition()
 
 
-def test_two_clients_in_one_process_count_apart():
+def test_two_clients_in_one_process_are_counted_separately():
     first, second = Metrics(), Metrics()
     first.write(EVERY_EVENT[1])
 
     assert ("sbpair_failovers_total", "path=orders") not in samples(second)
 
 
-def test_the_states_name_what_ever_failed():
+def test_the_state_metric_lists_every_entity_that_ever_failed():
     states = EntityStates()
     for event in EVERY_EVENT:
         states.write(event)
@@ -234,7 +265,7 @@ def test_the_states_name_what_ever_failed():
 
 
 @pytest.mark.spec("C-3")
-def test_an_entity_whose_messages_land_is_a_gauge_until_it_answers(metrics):
+def test_an_entity_that_lands_is_a_gauge_until_it_answers(metrics):
     began = told(metrics, syphon.LandingBegan(0.0, "orders", 300.0))
     assert began["sbpair_syphon_landing", "path=orders"] == 1
     assert began["sbpair_syphon_landings_total", "path=orders"] == 1

@@ -33,7 +33,7 @@ SYPHON = Origin("w", WriterRole.SYPHON, PairLabels("contoso", "contoso-dr"))
 PINNED = Path(__file__).with_name("schema_v1.json")
 
 
-def test_a_senders_event_is_dated_by_how_long_ago_it_happened():
+def test_a_sender_event_is_dated_by_how_long_ago_it_happened():
     record = to_record(EntityFailedOver(998.75, "orders", "interval ended"), SENDER, 7, NOW)
 
     assert record == {
@@ -50,7 +50,7 @@ def test_a_senders_event_is_dated_by_how_long_ago_it_happened():
     }
 
 
-def test_a_syphons_event_is_dated_by_its_own_wall_clock():
+def test_a_syphon_event_is_dated_by_its_wall_clock():
     record = to_record(SyphonConnected(1795242830.5), SYPHON, 0, NOW)
 
     assert (record["at"], record["mono"]) == ("2026-11-21T06:33:50.500Z", 990.5)
@@ -76,7 +76,7 @@ def test_a_class_name_becomes_snake_case(kind, name):
 
 
 @given(st.text())
-def test_a_text_of_any_kind_stays_on_its_line_and_comes_back(text):
+def test_any_text_stays_on_its_line_and_round_trips(text):
     event = MessageSetAside(NOW.epoch, "b/0", text, "PathMissing", "x")
 
     line = to_line(to_record(event, SYPHON, 0, NOW))
@@ -87,13 +87,13 @@ def test_a_text_of_any_kind_stays_on_its_line_and_comes_back(text):
 
 
 @pytest.mark.spec("S-14")
-def test_escape_sequences_and_line_ends_are_written_as_escapes():
+def test_escape_sequences_and_line_ends_are_escaped():
     event = MessageSetAside(NOW.epoch, "b/0", "a\r\n\x1b[31m\x7f", "PathMissing", "x")
 
     assert b'"path":"a\\r\\n\\u001b[31m\\u007f"' in to_line(to_record(event, SYPHON, 0, NOW))
 
 
-def test_what_looks_like_a_key_is_blanked_and_a_long_text_cut():
+def test_keys_are_redacted_and_long_text_is_truncated():
     text = "sb://h;SharedAccessKey=CANARY+/=%;x SharedAccessSignature sr=a&sig=CANARY2&se=1 " + "y" * 5000
     record = to_record(EntityFailedOver(0.0, "orders", text), SENDER, 0, NOW)
 
@@ -128,7 +128,7 @@ def test_a_body_has_no_place_in_a_record(value):
         to_record(Odd(value), SENDER, 0, NOW)
 
 
-def test_what_is_no_event_is_refused():
+def test_an_object_that_is_no_event_is_refused():
     with pytest.raises(TypeError, match="dataclass, not str"):
         to_record("failed over", SENDER, 0, NOW)
     with pytest.raises(TypeError, match="not type"):
@@ -147,7 +147,7 @@ def test_a_field_cannot_hide_the_header():
 @pytest.mark.parametrize(
     ("queue", "number"), [("contoso/x-servicebus-transfer/3", 3), ("orders", None), ("a/²", None)]
 )
-def test_a_backlog_queue_is_told_by_its_number_and_its_name(queue, number):
+def test_a_backlog_queue_is_recorded_by_number_and_name(queue, number):
     record = to_record(MessageSetAside(0.0, queue, None, "r", "d"), SYPHON, 0, NOW)
 
     assert (record["backlog"], record["backlog_queue"], record["path"]) == (number, queue, None)

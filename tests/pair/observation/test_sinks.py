@@ -63,7 +63,7 @@ def test_a_watcher_that_fails_does_not_keep_the_event_from_the_others(caplog):
     assert "Broken failed on PingSent" in caplog.text
 
 
-def test_a_detached_watcher_is_told_nothing_more():
+def test_a_detached_watcher_gets_no_more_events():
     source, kept = Told(), Kept()
     detach = attach(source, kept)
     detach()

@@ -39,7 +39,7 @@ async def get(server, page):
         return await client.get(f"http://127.0.0.1:{server.port}/{page}")
 
 
-async def test_health_is_what_a_round_trip_says():
+async def test_health_is_the_result_of_a_round_trip():
     trips = []
 
     async def probe():
@@ -71,7 +71,7 @@ async def test_a_round_trip_that_hangs_is_not_healthy():
     assert ended.is_set()
 
 
-async def test_those_who_ask_at_once_share_one_round_trip():
+async def test_concurrent_health_requests_share_one_round_trip():
     trips, go_on = [], asyncio.Event()
 
     async def probe():
@@ -90,7 +90,7 @@ async def test_those_who_ask_at_once_share_one_round_trip():
     assert len(trips) <= 2
 
 
-async def test_one_who_stops_waiting_does_not_end_the_round_trip_of_the_others():
+async def test_a_request_that_stops_waiting_does_not_end_the_shared_round_trip():
     trips, go_on = [], asyncio.Event()
 
     async def probe():
@@ -117,7 +117,7 @@ async def test_one_who_stops_waiting_does_not_end_the_round_trip_of_the_others()
     await runner.cleanup()
 
 
-async def test_closing_ends_a_round_trip_that_is_under_way():
+async def test_closing_cancels_a_round_trip_in_progress():
     began, cancelled = asyncio.Event(), asyncio.Event()
 
     async def probe():
@@ -137,7 +137,7 @@ async def test_closing_ends_a_round_trip_that_is_under_way():
 
 
 @pytest.mark.parametrize(("is_ready", "code"), [(True, 200), (False, 503)])
-async def test_ready_says_whether_it_can_work(is_ready, code):
+async def test_ready_reports_whether_the_process_can_work(is_ready, code):
     async with StatusServer(status(is_ready=lambda: is_ready)) as server:
         answer = await get(server, "ready")
 
@@ -170,7 +170,7 @@ async def test_other_pages_and_methods_are_refused():
         assert (await client.post(f"http://127.0.0.1:{server.port}/state")).status_code == 405
 
 
-def test_a_thread_serves_a_process_without_a_loop():
+def test_a_process_without_an_event_loop_serves_its_pages_from_a_thread():
     before = set(threading.enumerate())
     with StatusThread(status()) as server:
         page = f"http://127.0.0.1:{server.port}/health"
@@ -181,7 +181,7 @@ def test_a_thread_serves_a_process_without_a_loop():
         httpx.get(page, timeout=PATIENCE)
 
 
-def test_a_taken_port_is_named_and_leaves_nothing_behind():
+def test_a_taken_port_is_named_and_leaves_nothing_open():
     before = set(threading.enumerate())
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -17,21 +17,16 @@ from typing import Any
 
 import pytest
 
-from sbpair import (
-    EntityState,
-    PairedNamespaceOptions,
-    PairedServiceBusClient,
-    PairingEvent,
-    SendReceipt,
-    aio,
-)
+from sbpair import EntityState, PairedNamespaceOptions, PairedServiceBusClient, SendReceipt, aio
 from sbpair.broker import Broker, NamespaceControl, ShiftedClock
 from sbpair.broker.errors import EntityNotFoundError
+from sbpair.events import PairingEvent
 from sbpair.pair.pairing.aio.sender_pool import AsyncSenderPool
 from sbpair.pair.pairing.decide.retry import NO_RETRIES, RetryPolicy
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.pair.outage.emptying import emptied
 from tests.pair.outage.tap import Tap
+from tests.pair.runtimes import runtime_of
 from tests.pair.syphon.pair import Pair, pair_of
 from tests.waiting import PATIENCE, until
 
@@ -282,7 +277,7 @@ class AsyncPairing:
         return Pairing._waiting_in(self, backlog)  # type: ignore[arg-type]
 
     def pool(self, path: str, client: int = -1) -> AsyncSenderPool:
-        return self.clients[client]._runtime.primary_pool(path)
+        return runtime_of(self.clients[client]).primary_pool(path)
 
     def _note(self, event: PairingEvent) -> None:
         self.told.append(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 
@@ -10,16 +11,19 @@ from azure.core.exceptions import ResourceExistsError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbpair import BacklogsCreated, BacklogUnavailableError, PairedServiceBusClient, StoredIn
+from sbpair import BacklogUnavailableError, ObservationOptions, PairedServiceBusClient, StoredIn
 from sbpair.broker import Conflict
 from sbpair.broker.errors import OperationInProgressError
 from sbpair.broker.frontends.admin import error_texts
 from sbpair.broker.frontends.admin.error_texts import Asked, Row
 from sbpair.broker.frontends.admin.requests import _Call
+from sbpair.contract.cli.doctor.probes import read_sender
+from sbpair.events import BacklogsCreated, BacklogsNotCreated
 from sbpair.pair.pairing.outcome import Failure
 from sbpair.pair.pairing.request.classify import classify
 from sbpair.pair.pairing.shared.backlog import Backlogs, differences
 from tests.pair.outage.conftest import options_of
+from tests.pair.runtimes import runtime_of
 from tests.waiting import PATIENCE, wait_until
 
 NAMES = ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1"]
@@ -46,20 +50,20 @@ def test_making_a_client_makes_its_backlog_queues_as_the_articles_say(pairing) -
 
 
 @pytest.mark.spec("P-1")
-def test_a_listener_that_comes_after_the_backlogs_were_made_is_told_of_them(pairing) -> None:
+def test_a_late_listener_is_told_of_the_created_backlogs(pairing) -> None:
     client = PairedServiceBusClient.from_connection_strings(
         pairing.primary.connection_string,
         pairing.secondary.connection_string,
         options=options_of(),
         connection_verify=str(pairing.broker.ca_file),
     )
-    client._runtime._workers.join(PATIENCE)  # the thread that makes them has told it
+    runtime_of(client)._workers.join(PATIENCE)  # the thread that makes them has told it
     pairing.watched(client)
     assert sorted(pairing.wait_for(BacklogsCreated).created) == NAMES
 
 
 @pytest.mark.spec("P-12", "P-13")
-def test_only_what_is_missing_is_made_and_what_is_beyond_the_count_is_left_alone(pairing) -> None:
+def test_only_missing_backlogs_are_created_and_extra_ones_kept(pairing) -> None:
     pairing.secondary.create_queue(NAMES[0])
     pairing.secondary.create_queue("contoso/x-servicebus-transfer/7")
     pairing.client(backlogs=2)
@@ -73,9 +77,10 @@ def test_only_what_is_missing_is_made_and_what_is_beyond_the_count_is_left_alone
     [
         "SubCode=40901. {text}",  # 2015, 2016
         "Resource Conflict Occurred. Another conflicting operation may be in progress.",  # since 2019
+        "Something else is going on.",  # as it may be one day
     ],
 )
-def test_a_backlog_whose_making_met_another_change_is_not_taken_for_one_that_is_there(
+def test_a_backlog_whose_creation_conflicts_is_not_taken_for_an_existing_one(
     pairing, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     monkeypatch.setattr(error_texts, "ROWS", (Row(OperationInProgressError, tuple(Asked), words),))
@@ -95,7 +100,7 @@ def test_a_backlog_whose_making_met_another_change_is_not_taken_for_one_that_is_
 
 
 @pytest.mark.spec("P-14", "F-47")
-def test_a_backlog_of_another_description_is_used_and_told_in_the_log(
+def test_a_backlog_with_other_settings_is_used_and_logged(
     pairing, failed_over, caplog: pytest.LogCaptureFixture
 ) -> None:
     pairing.secondary.create_queue(NAMES[0], max_delivery_count=10)
@@ -129,7 +134,7 @@ def test_a_backlog_deleted_meanwhile_is_made_again_at_first_need(pairing) -> Non
 
 
 @pytest.mark.spec("P-12")
-def test_with_backlogs_assumed_nothing_is_made(pairing, failed_over) -> None:
+def test_no_backlog_is_created_where_they_are_assumed(pairing, failed_over) -> None:
     client = failed_over(backlogs=1, ping=60, assume_backlogs_exist=True)
     sender = client.get_queue_sender("orders")
     with pytest.raises(BacklogUnavailableError):
@@ -156,3 +161,34 @@ def test_forty_clients_that_start_together_make_sixty_administration_calls_at_mo
     wait_until(lambda: len([each for each in pairing.told if isinstance(each, BacklogsCreated)]) == 40)
     assert {each.created for each in pairing.told if isinstance(each, BacklogsCreated)} == {()}
     assert 40 <= len(asked) <= 60, len(asked)
+
+
+@pytest.mark.spec("R-160")
+def test_the_missing_backlogs_state_ends_without_a_send(pairing) -> None:
+    pairing.secondary.take_down("refuse")
+    client = pairing.client(ping=60)
+    wait_until(lambda: runtime_of(client).backlogs_missing_because != "", PATIENCE)
+    pairing.secondary.bring_up()
+    wait_until(lambda: runtime_of(client).backlogs_missing_because == "", PATIENCE)
+
+
+@pytest.mark.spec("R-160")
+def test_every_outage_error_and_the_doctor_say_why_the_backlog_queues_are_missing(
+    pairing,
+) -> None:
+    sender_only = pairing.secondary.add_policy("sender", rights=("Send",))
+    watched = ObservationOptions(status=("127.0.0.1", 0))
+    client = pairing.client_of(
+        pairing.primary.connection_string, sender_only, options=options_of(observation=watched)
+    )
+    sender = client.get_queue_sender("orders")
+    cause = pairing.wait_for(BacklogsNotCreated).cause
+    pairing.primary.take_down("refuse")
+    for _ in range(5):
+        with pytest.raises(
+            BacklogUnavailableError, match="The backlog queues could not be ensured"
+        ) as raised:
+            sender.send_messages(ServiceBusMessage("x"))
+        assert cause in str(raised.value)
+    seen = asyncio.run(read_sender(f"http://127.0.0.1:{runtime_of(client)._observer.port}"))
+    assert seen.backlogs_missing == cause

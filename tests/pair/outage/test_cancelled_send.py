@@ -26,9 +26,7 @@ async def cancelled_after(turns: int, sending: asyncio.Task[object]) -> bool:
 
 @pytest.mark.spec("F-21", "G-18")
 @pytest.mark.parametrize("way", ["cold", "open", "parked"])
-async def test_a_send_that_is_cancelled_where_it_waits_leaves_nothing_behind(
-    aio_pairing: AsyncPairing, way: str
-) -> None:
+async def test_a_send_cancelled_while_it_waits_leaves_no_state(aio_pairing: AsyncPairing, way: str) -> None:
     client = aio_pairing.client(interval=60, ping=60, timeout=30)
     sender = client.get_queue_sender("orders")
     if way == "parked":

@@ -32,7 +32,7 @@ def publish(pair: Namespaces, folder: Path, *orders: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spec("R-123")
-def test_a_worker_and_publishers_that_start_in_an_outage_do_every_task_of_it_and_of_the_next(
+def test_celery_workers_and_publishers_complete_every_task_of_two_outages(
     tmp_path: Path,
 ) -> None:
     with namespaces() as pair:

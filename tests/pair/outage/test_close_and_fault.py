@@ -13,22 +13,19 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 
 from sbpair import (
     BacklogUnavailableError,
-    EntityRecovered,
     EntityState,
     PairedServiceBusClient,
-    PairFaulted,
     PairFaultedError,
-    SideClosed,
-    SideFaulted,
-    SideRecovered,
     SideState,
     StoredIn,
     aio,
 )
 from sbpair.broker import NamespaceControl
 from sbpair.broker.faults import Withhold
+from sbpair.events import EntityRecovered, PairFaulted, SideClosed, SideFaulted, SideRecovered
 from sbpair.pair.ground.side import Side
 from tests.pair.outage.conftest import AsyncPairing, Either, Pairing, options_of
+from tests.pair.runtimes import runtime_of
 from tests.waiting import PATIENCE
 
 
@@ -55,7 +52,7 @@ def policy_of(namespace: NamespaceControl) -> tuple[str, str]:
     return fields["SharedAccessKeyName"], fields["SharedAccessKey"]
 
 
-def strings(pairing: Pairing | AsyncPairing | Either, *, wrong: str) -> tuple[str, str]:
+def strings(pairing: Pairing | Either, *, wrong: str) -> tuple[str, str]:
     both = {
         "primary": pairing.primary.connection_string,
         "secondary": pairing.secondary.connection_string,
@@ -66,17 +63,17 @@ def strings(pairing: Pairing | AsyncPairing | Either, *, wrong: str) -> tuple[st
 
 @pytest.mark.spec("P-50", "G-25")
 @pytest.mark.parametrize("side", ["primary", "secondary"])
-def test_a_side_that_is_closed_alone_faults_the_pair(pairing: Pairing, soon: None, side: str) -> None:
-    client = pairing.client(ping=60)
+async def test_closing_one_side_alone_faults_the_pair(either: Either, soon: None, side: str) -> None:
+    client = either.client(ping=60)
     sender = client.get_queue_sender("orders")
-    sender.send_messages(ServiceBusMessage("before"))
-    getattr(client, side).close()
+    await either.send(sender, ServiceBusMessage("before"))
+    await either.done(getattr(client, side).close())
     assert getattr(client, side).state is SideState.CLOSED
-    told = pairing.wait_for(SideClosed)
+    told = await either.heard(SideClosed)
     assert told.side == side
-    pairing.wait_for(PairFaulted)
+    await either.heard(PairFaulted)
     with pytest.raises(PairFaultedError) as raised:
-        sender.send_messages(ServiceBusMessage("after"))
+        await either.send(sender, ServiceBusMessage("after"))
     assert raised.value.side == side
     for words in (client.primary.endpoint, client.secondary.endpoint, side, "close() was called"):
         assert words in str(raised.value)
@@ -87,20 +84,20 @@ def test_a_side_that_is_closed_alone_faults_the_pair(pairing: Pairing, soon: Non
 
 
 @pytest.mark.spec("P-50")
-def test_closing_both_sides_closes_the_client(pairing: Pairing, late: None) -> None:
-    client = pairing.client()
+async def test_closing_both_sides_closes_the_client(either: Either, late: None) -> None:
+    client = either.client()
     sender = client.get_queue_sender("orders")
-    sender.send_messages(ServiceBusMessage("one"))
-    client.primary.close()
-    client.secondary.close()
+    await either.send(sender, ServiceBusMessage("one"))
+    await either.done(client.primary.close())
+    await either.done(client.secondary.close())
     with pytest.raises(ValueError, match="closed"):
-        sender.send_messages(ServiceBusMessage("two"))
-    assert not [event for event in pairing.told if isinstance(event, PairFaulted)]
+        await either.send(sender, ServiceBusMessage("two"))
+    assert not [event for event in either.told if isinstance(event, PairFaulted)]
 
 
 @pytest.mark.slow
 @pytest.mark.spec("P-50", "P-33")
-def test_until_then_the_side_that_is_open_takes_what_is_for_it_and_pings_have_ended(
+def test_until_the_fault_the_open_side_accepts_its_messages_without_pings(
     pairing: Pairing, failed_over: Callable[..., PairedServiceBusClient]
 ) -> None:
     client = failed_over(ping=1)
@@ -117,23 +114,21 @@ def test_until_then_the_side_that_is_open_takes_what_is_for_it_and_pings_have_en
     assert not [event for event in pairing.told if isinstance(event, EntityRecovered)]
 
 
-STRICT = options_of(fault_pair_on_refusal=True)
-
-
 @pytest.mark.spec("P-50", "F-41", "R-1")
 @pytest.mark.parametrize("side", ["primary", "secondary"])
-def test_read_strictly_a_refused_key_faults_the_pair(pairing: Pairing, soon: None, side: str) -> None:
-    client = pairing.client_of(*strings(pairing, wrong=side), options=STRICT)
+async def test_read_strictly_a_refused_key_faults_the_pair(either: Either, soon: None, side: str) -> None:
+    either.ways = strings(either, wrong=side)
+    client = either.client(fault_pair_on_refusal=True)
     sender = client.get_queue_sender("orders")
     if side == "secondary":
-        assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.PRIMARY  # P-2
+        assert (await either.send(sender, ServiceBusMessage("x"))).stored_in is StoredIn.PRIMARY  # P-2
         client.fail_over("orders")
     with pytest.raises(ServiceBusError):
-        sender.send_messages(ServiceBusMessage("refused"))
-    assert pairing.wait_for(SideFaulted).side == side
-    assert pairing.wait_for(PairFaulted).side == side
+        await either.send(sender, ServiceBusMessage("refused"))
+    assert (await either.heard(SideFaulted)).side == side
+    assert (await either.heard(PairFaulted)).side == side
     with pytest.raises(PairFaultedError, match="401"):
-        sender.send_messages(ServiceBusMessage("y"))
+        await either.send(sender, ServiceBusMessage("y"))
 
 
 @pytest.mark.spec("R-1")
@@ -149,7 +144,7 @@ async def test_a_secondary_that_refuses_its_key_never_stops_a_send_to_the_primar
         await either.send(failed_over, ServiceBusMessage("nowhere to go"))
     assert (await either.heard(SideFaulted)).side == "secondary"
     assert client.secondary.state is SideState.REFUSED
-    looks = client._runtime.pair_state._sides[Side.SECONDARY]
+    looks = runtime_of(client).sides.state._sides[Side.SECONDARY]
     await either.until(lambda: looks.looks >= 3)  # longer than the grace period, which `soon` makes 0.5 s
     for number in range(69):
         receipt = await either.send(healthy, ServiceBusMessage(str(number)))
@@ -170,7 +165,7 @@ async def test_a_primary_that_refuses_its_key_raises_the_sdks_own_error_at_each_
         await either.send(sender, ServiceBusMessage("refused"))
     assert (await either.heard(SideFaulted)).side == "primary"
     assert client.primary.state is SideState.REFUSED
-    looks = client._runtime.pair_state._sides[Side.PRIMARY]
+    looks = runtime_of(client).sides.state._sides[Side.PRIMARY]
     await either.until(lambda: looks.looks >= 3)
     with pytest.raises(ServiceBusAuthenticationError):
         await either.send(sender, ServiceBusMessage("refused again"))
@@ -199,9 +194,7 @@ def with_credentials(either: Either, primary: object, secondary: object) -> Pair
 
 @pytest.mark.spec("R-1")
 @pytest.mark.parametrize("wrong", ["primary", "secondary"])
-async def test_a_refused_side_heals_by_itself_once_its_key_works(
-    either: Either, soon: None, wrong: str
-) -> None:
+async def test_a_refused_side_recovers_once_its_key_works(either: Either, soon: None, wrong: str) -> None:
     for index in range(2):
         either.secondary.create_queue(f"contoso/x-servicebus-transfer/{index}")
     keys = {"primary": policy_of(either.primary), "secondary": policy_of(either.secondary)}
@@ -226,7 +219,7 @@ async def test_a_refused_side_heals_by_itself_once_its_key_works(
 
 
 @pytest.mark.spec("P-50", "P-2", "F-42")
-def test_a_refusal_by_one_entity_is_no_fault_of_its_namespace(pairing: Pairing, soon: None) -> None:
+def test_a_refusal_by_one_entity_does_not_fault_the_namespace(pairing: Pairing, soon: None) -> None:
     client = pairing.client()
     with pytest.raises(ServiceBusError):
         client.get_queue_sender("no-such-queue").send_messages(ServiceBusMessage("x"))
@@ -236,54 +229,8 @@ def test_a_refusal_by_one_entity_is_no_fault_of_its_namespace(pairing: Pairing, 
     )
 
 
-@pytest.mark.spec("P-50", "G-25")
-@pytest.mark.parametrize("side", ["primary", "secondary"])
-async def test_with_asyncio_a_side_that_is_closed_alone_faults_the_pair(
-    aio_pairing: AsyncPairing, soon: None, side: str
-) -> None:
-    client = aio_pairing.client(ping=60)
-    sender = client.get_queue_sender("orders")
-    await sender.send_messages(ServiceBusMessage("before"))
-    await getattr(client, side).close()
-    await aio_pairing.heard(SideClosed)
-    await aio_pairing.heard(PairFaulted)
-    with pytest.raises(PairFaultedError) as raised:
-        await sender.send_messages(ServiceBusMessage("after"))
-    assert raised.value.side == side
-    with pytest.raises(PairFaultedError):
-        client.get_queue_receiver("orders")
-
-
 @pytest.mark.spec("P-50")
-async def test_with_asyncio_closing_both_sides_closes_the_client(
-    aio_pairing: AsyncPairing, late: None
-) -> None:
-    client = aio_pairing.client()
-    sender = client.get_queue_sender("orders")
-    await sender.send_messages(ServiceBusMessage("one"))
-    await client.secondary.close()
-    await client.primary.close()
-    with pytest.raises(ValueError, match="closed"):
-        await sender.send_messages(ServiceBusMessage("two"))
-
-
-@pytest.mark.spec("P-50", "F-41")
-async def test_with_asyncio_read_strictly_a_refused_key_faults_the_pair(
-    aio_pairing: AsyncPairing, soon: None
-) -> None:
-    client = aio_pairing.client_of(*strings(aio_pairing, wrong="primary"), options=STRICT)
-    sender = client.get_queue_sender("orders")
-    with pytest.raises(ServiceBusAuthenticationError):
-        await sender.send_messages(ServiceBusMessage("refused"))
-    await aio_pairing.heard(PairFaulted)
-    with pytest.raises(PairFaultedError, match="401"):
-        await sender.send_messages(ServiceBusMessage("x"))
-
-
-@pytest.mark.spec("P-50")
-async def test_with_asyncio_a_call_under_way_ends_with_the_fault(
-    aio_pairing: AsyncPairing, soon: None
-) -> None:
+async def test_with_asyncio_a_fault_ends_calls_in_progress(aio_pairing: AsyncPairing, soon: None) -> None:
     client = aio_pairing.client(timeout=100)
     sender = client.get_queue_sender("orders")
     await sender.send_messages(ServiceBusMessage("opened"))
@@ -295,20 +242,10 @@ async def test_with_asyncio_a_call_under_way_ends_with_the_fault(
 
 
 @pytest.mark.spec("P-50")
-def test_a_look_that_finds_only_an_entity_missing_was_answered_by_the_namespace(pairing: Pairing) -> None:
-    client = pairing.client()
+async def test_a_look_that_finds_only_an_entity_missing_was_answered_by_the_namespace(either: Either) -> None:
+    client = either.client()
     with pytest.raises(ServiceBusError):
-        client.get_queue_sender("no-such-queue").send_messages(ServiceBusMessage("x"))
-    client._runtime.side_refused(Side.PRIMARY, "status 401")
-    pairing.wait_for(SideRecovered)
-    assert client.primary.state is SideState.OPEN
-
-
-@pytest.mark.spec("P-50")
-async def test_with_asyncio_such_a_look_was_answered_too(aio_pairing: AsyncPairing) -> None:
-    client = aio_pairing.client()
-    with pytest.raises(ServiceBusError):
-        await client.get_queue_sender("no-such-queue").send_messages(ServiceBusMessage("x"))
-    client._runtime.side_refused(Side.PRIMARY, "status 401")
-    await aio_pairing.heard(SideRecovered)
+        await either.send(client.get_queue_sender("no-such-queue"), ServiceBusMessage("x"))
+    runtime_of(client).sides.refused(Side.PRIMARY, "status 401")
+    await either.heard(SideRecovered)
     assert client.primary.state is SideState.OPEN

@@ -24,6 +24,7 @@ from sbpair.broker.testing.pair import BearerCredential
 from sbpair.syphon import NamespaceUnusableError, Syphon, SyphonOptions
 from tests.pair.outage.conftest import AsyncPairing, Pairing, options_of
 from tests.pair.outage.test_close_and_fault import policy_of
+from tests.pair.runtimes import runtime_of
 from tests.waiting import PATIENCE, until, wait_until
 
 
@@ -154,7 +155,7 @@ async def test_tokens_for_entra_id_create_the_backlogs_and_bring_the_messages_ho
     assert aio_pairing.primary.counts("orders").active == 1
 
 
-async def test_a_token_that_another_key_signed_is_refused(aio_pairing: AsyncPairing) -> None:
+async def test_a_token_signed_by_another_key_is_refused(aio_pairing: AsyncPairing) -> None:
     host = f"localhost:{aio_pairing.primary.port}"
     wrong = BearerCredential(policy_of(aio_pairing.primary)[0], "d3Jvbmcga2V5")
     other = f"localhost:{aio_pairing.secondary.port}"
@@ -219,7 +220,7 @@ async def sender_with_token_due(
 
 @pytest.mark.spec("R-5")
 @pytest.mark.parametrize("is_cancelled", [False, True])
-async def test_sends_over_one_link_wait_together_for_its_next_token_even_if_the_first_is_cancelled(
+async def test_sends_on_one_link_share_its_next_token_even_if_the_first_is_cancelled(
     aio_pairing: AsyncPairing, is_cancelled: bool
 ) -> None:
     gated = GatedBearer(aio_pairing.primary)
@@ -298,7 +299,7 @@ def test_a_token_service_that_refuses_is_not_asked_for_each_message(pairing: Pai
 
 @pytest.mark.slow
 @pytest.mark.spec("H-23", "H-30")
-async def test_with_asyncio_a_token_service_that_refuses_is_not_asked_for_each_message(
+async def test_with_asyncio_a_refusing_token_service_is_not_asked_per_message(
     aio_pairing: AsyncPairing,
 ) -> None:
     refusing = AsyncRefusing()
@@ -349,7 +350,7 @@ def blocking_sender_with_token_due(
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("opens the link"))
     forget_token(client)
-    (pooled,) = sender._runtime.primary_pool("orders")._idle
+    (pooled,) = runtime_of(sender).primary_pool("orders")._idle
     pooled.sender._handler._cbs_authenticator.auth_state = CbsAuthState.REFRESH_REQUIRED  # type: ignore[attr-defined]
     return sender
 
@@ -383,7 +384,7 @@ def test_a_credential_that_hangs_holds_no_blocking_send(
 
 
 @pytest.mark.spec("F-41")
-def test_a_blocking_send_over_an_open_link_gets_the_next_token_or_the_error_of_its_credential(
+def test_a_blocking_send_on_an_open_link_gets_the_next_token_or_the_credential_error(
     pairing: Pairing, gated: GatedBlockingBearer
 ) -> None:
     sender = blocking_sender_with_token_due(pairing, gated)

@@ -13,19 +13,12 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from sbpair.aio import (
-    BacklogsCreated,
-    BacklogWithdrawn,
-    EntityFailedOver,
-    EntityState,
-    EntitySuspected,
-    SendReceipt,
-    StoredIn,
-)
+from sbpair.aio import EntityState, SendReceipt, StoredIn
 from sbpair.broker.faults import RejectWith, Withhold
+from sbpair.events import BacklogsCreated, BacklogWithdrawn, EntityFailedOver, EntitySuspected
 from sbpair.pair.pairing.aio.sender_pool import MAX_SENDERS
 from tests.pair.outage.conftest import options_of
-from tests.stopwatch import Stopwatch
+from tests.pair.runtimes import runtime_of
 from tests.waiting import PATIENCE, until
 
 
@@ -48,7 +41,7 @@ async def slow_to_open(request, aio_pairing, monkeypatch) -> AsyncIterator[async
     client = aio_pairing.client(
         interval=60, ping=60, suspect_policy=policy, attempt_timeout=timedelta(seconds=0.5)
     )
-    pool = client._runtime.primary_pool("orders")
+    pool = runtime_of(client).primary_pool("orders")
     monkeypatch.setattr(pool, "_find", may_open.wait)
     yield may_open
     may_open.set()
@@ -69,7 +62,7 @@ async def test_many_sends_are_under_way_at_once_on_a_few_links(aio_pairing) -> N
 
 
 @pytest.mark.spec("R-5")
-async def test_sends_that_begin_one_after_the_other_on_one_link_are_stored_once_each(aio_pairing) -> None:
+async def test_consecutive_sends_on_one_link_are_stored_once_each(aio_pairing) -> None:
     sender = aio_pairing.client(interval=60).get_queue_sender("orders")
     sending = []
     for n in range(200):
@@ -82,7 +75,7 @@ async def test_sends_that_begin_one_after_the_other_on_one_link_are_stored_once_
 
 
 @pytest.mark.spec("R-5")
-async def test_a_message_that_is_refused_in_a_crowd_is_the_only_one(aio_pairing) -> None:
+async def test_a_rejected_message_among_many_fails_alone(aio_pairing) -> None:
     sender = aio_pairing.client(interval=60).get_queue_sender("orders")
     await sender.send_messages(ServiceBusMessage("first"))
     with aio_pairing.primary.fault("orders", RejectWith("com.microsoft:argument-error"), nth=20):
@@ -110,9 +103,7 @@ async def test_a_crowd_that_waits_for_a_link_in_vain_is_no_outage(
 
 @pytest.mark.spec("R-8")
 @pytest.mark.parametrize("slow_to_open", ["raise"], indirect=True)
-async def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses_it(
-    aio_pairing, slow_to_open
-) -> None:
+async def test_an_opening_outlives_its_call_and_serves_the_next(aio_pairing, slow_to_open) -> None:
     client = aio_pairing.clients[-1]
     sender, pool = client.get_queue_sender("orders"), aio_pairing.pool("orders")
     calls = 0
@@ -159,7 +150,7 @@ async def test_entering_a_sender_opens_its_link(aio_pairing) -> None:
 @pytest.mark.spec("R-8", "P-2")
 async def test_entering_a_sender_raises_nothing_while_the_primary_is_away(aio_pairing) -> None:
     client = aio_pairing.client(interval=0, ping=60)
-    client._runtime.bind()
+    runtime_of(client).bind()
     await aio_pairing.heard(BacklogsCreated)
     aio_pairing.primary.take_down("refuse")
     async with client.get_queue_sender("orders") as sender:
@@ -167,7 +158,7 @@ async def test_entering_a_sender_raises_nothing_while_the_primary_is_away(aio_pa
 
 
 @pytest.mark.spec("R-5")
-async def test_whoever_waits_for_a_link_at_the_failover_parks_at_once(aio_pairing, slow_to_open) -> None:
+async def test_sends_waiting_for_a_link_at_the_failover_are_parked_at_once(aio_pairing, slow_to_open) -> None:
     client = aio_pairing.clients[-1]
     sending = crowd(client.get_queue_sender("orders"), 200, timeout=60)
     await until(lambda: len(aio_pairing.pool("orders")._waiters) == 200)
@@ -189,7 +180,7 @@ async def test_a_crowd_at_a_primary_that_refuses_is_parked_and_no_backlog_is_wit
 
 
 @pytest.mark.spec("R-5")
-async def test_a_crowd_on_a_lost_connection_writes_to_it_no_more(aio_pairing, caplog) -> None:
+async def test_concurrent_sends_stop_writing_to_a_lost_connection(aio_pairing, caplog) -> None:
     """asyncio logs a warning for each write to a transport that is closing, from the sixth one on."""
     sender = aio_pairing.client(interval=0, ping=60).get_queue_sender("orders")
     await asyncio.gather(*crowd(sender, 20))
@@ -200,7 +191,7 @@ async def test_a_crowd_on_a_lost_connection_writes_to_it_no_more(aio_pairing, ca
 
 
 @pytest.mark.spec("R-13")
-async def test_links_that_a_crowd_has_left_are_closed_but_for_one(aio_pairing) -> None:
+async def test_idle_links_are_closed_after_concurrent_sends_but_for_one(aio_pairing) -> None:
     sender = aio_pairing.client(interval=60).get_queue_sender("orders")
     pool = aio_pairing.pool("orders")
     await asyncio.gather(*crowd(sender, 400))
@@ -229,33 +220,8 @@ def unfound(monkeypatch) -> Iterator[str]:
     found.set()
 
 
-@pytest.mark.spec("R-11")
-async def test_a_batch_waits_for_a_silent_primary_once_and_that_counts(aio_pairing) -> None:
-    client = aio_pairing.client(interval=60, timeout=60)
-    aio_pairing.primary.take_down("silent")
-    sender = client.get_queue_sender("orders")
-    with Stopwatch() as watch:
-        batch = await sender.create_message_batch(timeout=1.5)
-        assert batch.max_size_in_bytes == 256 * 1024
-        assert client.state_of("orders") is EntityState.SUSPECT
-        for _ in range(20):
-            await sender.create_message_batch()
-    assert watch.seconds < 10
-    aio_pairing.primary.bring_up()
-
-
-@pytest.mark.spec("R-11")
-async def test_a_batch_has_the_last_limit_known_while_the_primary_is_away(aio_pairing) -> None:
-    client = aio_pairing.client(interval=60)
-    sender = client.get_queue_sender("orders")
-    known = (await sender.create_message_batch()).max_size_in_bytes
-    sender._batch_limit = known + 1  # stands for an entity with a limit other than the default
-    client.fail_over("orders")
-    assert (await sender.create_message_batch()).max_size_in_bytes == known + 1
-
-
 @pytest.mark.spec("R-6")
-async def test_a_primary_whose_name_is_not_found_costs_the_secondary_nothing(
+async def test_an_unresolvable_primary_does_not_affect_the_secondary(
     aio_pairing, unfound, parks_early
 ) -> None:
     primary = re.sub(r"//[^:/;]+", f"//{unfound}", aio_pairing.primary.connection_string)

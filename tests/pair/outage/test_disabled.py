@@ -8,8 +8,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import EntityState, PairingDisabled, StoredIn
+from sbpair import EntityState, StoredIn
 from sbpair.broker.faults import RejectWith
+from sbpair.events import PairingDisabled
 from sbpair.pair.pairing.decide.retry import RetryPolicy
 
 SOON = RetryPolicy(total=2, backoff_factor=0.01, backoff_max=1.0, mode="fixed")
@@ -36,7 +37,7 @@ async def test_everything_passes_straight_through(disabled) -> None:
 
 
 @pytest.mark.spec("P-2")
-async def test_an_outage_is_the_callers_after_the_sdks_own_retries_and_nothing_follows(
+async def test_a_disabled_client_raises_outages_after_the_sdks_retries_and_does_nothing_more(
     disabled, tmp_path
 ) -> None:
     client = disabled.client(interval=0, ping=1, spool=tmp_path / "spool", retry=SOON)
@@ -54,7 +55,7 @@ async def test_an_outage_is_the_callers_after_the_sdks_own_retries_and_nothing_f
     assert not (tmp_path / "spool").exists()
 
 
-async def test_it_is_told_once_in_the_log_and_as_an_event(disabled, caplog) -> None:
+async def test_the_disabled_state_is_logged_once_and_an_event(disabled, caplog) -> None:
     caplog.set_level(logging.WARNING, logger="sbpair")
     client = disabled.client(timeout=60)
     client.get_queue_sender("orders")
@@ -63,7 +64,7 @@ async def test_it_is_told_once_in_the_log_and_as_an_event(disabled, caplog) -> N
     assert len([record for record in caplog.records if "SBPAIR_DISABLE" in record.message]) == 1
 
 
-async def test_what_is_done_by_hand_is_ignored_and_said(disabled, caplog) -> None:
+async def test_manual_failover_is_ignored_and_logged_while_disabled(disabled, caplog) -> None:
     client = disabled.client()
     sender = client.get_queue_sender("orders")
     for act in (client.fail_over, client.hold, client.release, client.mark_path_healthy):
@@ -86,7 +87,7 @@ async def test_a_rejected_message_is_not_sent_again_by_us(disabled) -> None:
 
 
 @pytest.mark.spec("P-2")
-async def test_a_hosted_syphon_stays_away_too(disabled) -> None:
+async def test_a_disabled_client_does_not_host_a_syphon(disabled) -> None:
     client = disabled.client(enable_syphon=True)
     await disabled.send(client.get_queue_sender("orders"), ServiceBusMessage("one"))
     assert disabled.secondary.connection_count == 0

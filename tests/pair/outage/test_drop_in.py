@@ -5,25 +5,27 @@ from __future__ import annotations
 import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage
 
-from sbpair import BacklogsCreated, EntityState, PairedServiceBusClient, StoredIn, aio
+from sbpair import EntityState, PairedServiceBusClient, StoredIn, aio
 from sbpair.broker.faults import Withhold
+from sbpair.events import BacklogsCreated
 from tests.pair.outage.conftest import Either, options_of
+from tests.pair.runtimes import runtime_of
 from tests.stopwatch import Stopwatch
 
 
 @pytest.mark.spec("R-15")
-async def test_what_a_sender_is_given_reaches_the_sdks_sender_beneath(either: Either) -> None:
+async def test_sender_arguments_reach_the_sdk_sender(either: Either) -> None:
     client = either.client()
     sender = client.get_queue_sender("orders", client_identifier="till 7", socket_timeout=3.0, keep_alive=0)
     assert sender.client_identifier == "till 7"
     assert "till 7" in str(sender)
     await either.send(sender, ServiceBusMessage("x"))
-    (sdk,) = [handler for each in client._runtime._clients.values() for handler in each._handlers]
+    (sdk,) = [handler for each in runtime_of(client)._clients.values() for handler in each._handlers]
     assert (sdk.client_identifier, sdk._config.socket_timeout, sdk._config.keep_alive) == ("till 7", 3.0, 0)
 
 
 @pytest.mark.spec("R-15")
-async def test_what_a_receiver_is_given_reaches_the_sdks_receiver(either: Either) -> None:
+async def test_receiver_arguments_reach_the_sdk_receiver(either: Either) -> None:
     client = either.client()
     receiver = client.get_queue_receiver(
         "orders", client_identifier="till 7", socket_timeout=3.0, keep_alive=0
@@ -84,7 +86,7 @@ async def test_try_timeout_bounds_one_attempt_and_not_the_whole_send(either: Eit
 
 
 @pytest.mark.spec("R-15")
-async def test_a_loan_shares_the_state_and_closes_only_what_was_got_through_it(either: Either) -> None:
+async def test_a_borrowed_client_shares_the_state_and_closes_only_its_own_senders(either: Either) -> None:
     client = either.client(ping=60)
     stand_in = client.stand_in()
     either.primary.take_down("refuse")

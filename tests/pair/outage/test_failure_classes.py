@@ -29,11 +29,11 @@ from sbpair import (
     PairedServiceBusClient,
     PairedServiceBusSender,
     ReservedPropertyError,
-    SendRaised,
     StoredIn,
 )
 from sbpair.broker import NamespaceControl
 from sbpair.broker.faults import RejectWith
+from sbpair.events import SendRaised
 from tests.pair.outage.conftest import Either
 from tests.pair.outage.tap import Passing, Tap
 
@@ -173,7 +173,7 @@ async def test_whatever_is_no_outage_is_raised_and_never_fails_over(
     ],
     ids=["too large", "no int", "reserved", "no message", "nothing"],
 )
-async def test_what_the_caller_did_wrong_is_raised_and_never_fails_over(
+async def test_a_caller_error_is_raised_and_never_fails_over(
     either: Either, wrong: object, error: type[Exception]
 ) -> None:
     client = either.client(interval=0, ping=60)
@@ -204,7 +204,7 @@ async def test_a_queue_that_is_made_again_is_sent_to_over_a_new_link_and_is_no_o
 
 
 @pytest.mark.spec("X-27")
-async def test_a_misspelt_queue_is_named_and_the_error_says_what_to_do(either: Either) -> None:
+async def test_a_misspelt_queue_is_named_with_a_remedy(either: Either) -> None:
     """The SDK's own error has the class of a refused key and no word of the name."""
     sender = either.client().get_queue_sender("ordres")
     with pytest.raises(ServiceBusAuthenticationError, match=r"create it, or correct its name.*/ordres'"):

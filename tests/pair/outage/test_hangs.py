@@ -1,4 +1,4 @@
-"""A blocking send returns by its deadline under every fault that makes the SDK hang or fail."""
+"""A send returns by its deadline under every fault that makes the SDK hang or fail."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
-from sbpair import EntityState, StoredIn
+from sbpair import BacklogUnavailableError, EntityState, StoredIn
 from sbpair.broker.faults import AnswerModified, AnswerReleased, Effect, RejectWith, TwoFieldError, Withhold
+from tests.pair.outage.conftest import Either
 from tests.stopwatch import Stopwatch
 
-OVERRUN = 1.5  # seconds after the deadline that the blocking sender may take
+OVERRUN, OVERRUN_OF_ASYNCIO = 1.5, 0.5  # seconds after the deadline that a sender may take
+
+
+def overrun(either: Either) -> float:
+    return OVERRUN_OF_ASYNCIO if either.is_asyncio else OVERRUN
 
 
 @contextmanager
@@ -42,17 +47,17 @@ TROUBLE: dict[str, Callable[..., object]] = {
 @pytest.mark.spec("G-18", "P-3", "F-23", "F-24", "F-25")
 @pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
-    pairing, trouble: str, is_open: bool
+async def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
+    either: Either, trouble: str, is_open: bool
 ) -> None:
-    client = pairing.client(interval=60, suspect_policy="raise")
+    client = either.client(interval=60, suspect_policy="raise")
     sender = client.get_queue_sender("orders")
     if is_open:
-        sender.send_messages(ServiceBusMessage("before"), timeout=60)
-    with TROUBLE[trouble](pairing):
+        await either.send(sender, ServiceBusMessage("before"), timeout=60)
+    with TROUBLE[trouble](either):
         with Stopwatch() as watch, pytest.raises(ServiceBusError):
-            sender.send_messages(ServiceBusMessage("lost"), timeout=5)
-        assert watch.seconds < 5 + OVERRUN
+            await either.send(sender, ServiceBusMessage("lost"), timeout=5)
+        assert watch.seconds < 5 + overrun(either)
     assert client.state_of("orders") is EntityState.SUSPECT
 
 
@@ -60,19 +65,19 @@ def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
 @pytest.mark.spec("G-18", "P-3", "F-25")
 @pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
 @pytest.mark.parametrize("trouble", TROUBLE)
-def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_deadline(
-    pairing, parks_early: None, trouble: str, is_open: bool
+async def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_deadline(
+    either: Either, parks_early: None, trouble: str, is_open: bool
 ) -> None:
-    client = pairing.client(interval=0, ping=60)
+    client = either.client(interval=0, ping=60)
     sender = client.get_queue_sender("orders")
     if is_open:
-        sender.send_messages(ServiceBusMessage("before"), timeout=60)
-    with TROUBLE[trouble](pairing):
+        await either.send(sender, ServiceBusMessage("before"), timeout=60)
+    with TROUBLE[trouble](either):
         with Stopwatch() as watch:
-            receipt = sender.send_messages(ServiceBusMessage("parked"), timeout=60)
-        assert watch.seconds < 60 + OVERRUN
+            receipt = await either.send(sender, ServiceBusMessage("parked"), timeout=60)
+        assert watch.seconds < 60 + overrun(either)
         assert receipt.stored_in is StoredIn.BACKLOG
-        assert 1 <= sum(pairing.parked()) <= 1 + receipt.ambiguous  # a backlog may answer too late
+        assert 1 <= sum(either.parked()) <= 1 + receipt.ambiguous  # a backlog may answer too late
 
 
 @pytest.mark.spec("G-18", "F-25")
@@ -98,43 +103,41 @@ def test_many_sends_to_a_silent_primary_are_parked_and_leave_no_thread_behind(pa
 @pytest.mark.parametrize(
     ("fault", "is_ambiguous"), [(Withhold(), True), (RejectWith("amqp:internal-error"), False)], ids=str
 )
-def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
-    pairing, parks_early: None, fault: Effect, is_ambiguous: bool
+async def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
+    either: Either, parks_early: None, fault: Effect, is_ambiguous: bool
 ) -> None:
-    sender = pairing.client(interval=0, ping=60).get_queue_sender("orders")
-    with pairing.primary.fault("orders", fault):
-        receipt = sender.send_messages(ServiceBusMessage("which"), timeout=60)
+    sender = either.client(interval=0, ping=60).get_queue_sender("orders")
+    with either.primary.fault("orders", fault):
+        receipt = await either.send(sender, ServiceBusMessage("which"), timeout=60)
     assert receipt.stored_in is StoredIn.BACKLOG
     assert receipt.ambiguous is is_ambiguous
 
 
 @pytest.mark.slow
 @pytest.mark.spec("G-19", "F-35")
-def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(
-    pairing, parks_early: None
+async def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(
+    either: Either, parks_early: None
 ) -> None:
-    from sbpair import BacklogUnavailableError
-
-    sender = pairing.client(interval=0, ping=60).get_queue_sender("orders")
-    pairing.primary.take_down("silent")
-    pairing.secondary.take_down("silent")
+    sender = either.client(interval=0, ping=60).get_queue_sender("orders")
+    either.primary.take_down("silent")
+    either.secondary.take_down("silent")
     with Stopwatch() as watch, pytest.raises(BacklogUnavailableError) as raised:
-        sender.send_messages(ServiceBusMessage("nowhere"), timeout=5)
-    assert watch.seconds < 5 + OVERRUN
+        await either.send(sender, ServiceBusMessage("nowhere"), timeout=5)
+    assert watch.seconds < 5 + overrun(either)
     assert len(raised.value.causes) >= 2
     assert raised.value.__cause__ is raised.value.causes[0]
-    pairing.primary.bring_up()
-    pairing.secondary.bring_up()
+    either.primary.bring_up()
+    either.secondary.bring_up()
 
 
 @pytest.mark.spec("F-33")
-def test_a_primary_that_was_restarted_between_two_sends_is_not_suspected(pairing) -> None:
-    client = pairing.client(interval=0)
+async def test_a_primary_that_was_restarted_between_two_sends_is_not_suspected(either: Either) -> None:
+    client = either.client(interval=0)
     sender = client.get_queue_sender("orders")
-    sender.send_messages(ServiceBusMessage("one"))
-    pairing.primary.take_down("refuse")
-    pairing.primary.bring_up()
-    receipt = sender.send_messages(ServiceBusMessage("two"))
+    await either.send(sender, ServiceBusMessage("one"))
+    either.primary.take_down("refuse")
+    either.primary.bring_up()
+    receipt = await either.send(sender, ServiceBusMessage("two"))
     assert receipt.stored_in is StoredIn.PRIMARY
     assert client.state_of("orders") is EntityState.HEALTHY
 
@@ -144,3 +147,14 @@ def test_the_error_of_a_first_failure_is_the_sdks_own(pairing) -> None:
     sender = pairing.client(interval=60, suspect_policy="raise").get_queue_sender("orders")
     with an_outage(pairing, "refuse"), pytest.raises(ServiceBusConnectionError):
         sender.send_messages(ServiceBusMessage("lost"))
+
+
+@pytest.mark.slow
+@pytest.mark.spec("R-166")
+def test_a_start_against_a_silent_primary_waits_a_second_for_its_link(pairing) -> None:
+    client = pairing.client(interval=60)
+    sender = client.get_queue_sender("orders")
+    with an_outage(pairing, "silent"):
+        with Stopwatch() as watch:
+            sender.__enter__()
+        assert watch.seconds < 1 + OVERRUN

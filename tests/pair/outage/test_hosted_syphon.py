@@ -11,24 +11,20 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import (
-    BacklogsCreated,
-    PairFaulted,
-    PairFaultedError,
-    SideFaulted,
-    StoredIn,
-)
+from sbpair import PairFaultedError, StoredIn
+from sbpair.events import BacklogsCreated, PairFaulted, SideFaulted
 from sbpair.pair.ground.side import Side
 from sbpair.pair.pairing.decide.pair_state import SideState
 from sbpair.pair.syphon.events import SideAccepted, SideRefused
 from tests.children import exit_code_of
 from tests.pair.outage.conftest import AsyncPairing, Pairing, options_of
 from tests.pair.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon is a fixture)
+from tests.pair.runtimes import runtime_of
 from tests.waiting import wait_until
 
 
 @pytest.mark.spec("P-40", "P-1", "P-42")
-def test_what_was_parked_comes_home_without_another_process(pairing: Pairing) -> None:
+def test_parked_messages_come_home_without_another_process(pairing: Pairing) -> None:
     client = pairing.client(enable_syphon=True, ping=60)
     pairing.wait_for(BacklogsCreated)
     assert "sbpair-syphon" not in [thread.name for thread in threading.enumerate()]  # it starts on first need
@@ -56,7 +52,7 @@ def test_a_hosted_syphon_lands_as_the_options_of_the_client_say(pairing: Pairing
 
 
 @pytest.mark.spec("P-40", "F-19")
-def test_a_forked_child_runs_a_syphon_of_its_own(pairing: Pairing) -> None:
+def test_a_forked_child_runs_its_own_syphon(pairing: Pairing) -> None:
     client = pairing.client(enable_syphon=True, ping=60)
     pairing.wait_for(BacklogsCreated)
     client.hold("orders")
@@ -102,7 +98,7 @@ def test_a_fault_of_the_pair_stops_the_syphon_and_settles_nothing(
 
 
 @pytest.mark.spec("P-50", "P-40")
-def test_read_strictly_a_side_that_refuses_the_syphon_ends_the_pair(
+def test_in_strict_mode_a_side_that_refuses_the_syphon_ends_the_pair(
     pairing: Pairing,
     soon: None,  # noqa: F811
 ) -> None:
@@ -118,7 +114,7 @@ def test_read_strictly_a_side_that_refuses_the_syphon_ends_the_pair(
 
 
 @pytest.mark.spec("R-1", "P-40")
-def test_a_secondary_that_refuses_the_hosted_syphon_leaves_the_senders_alone(
+def test_a_secondary_that_refuses_the_hosted_syphon_does_not_affect_senders(
     pairing: Pairing,
     soon: None,  # noqa: F811
 ) -> None:
@@ -130,7 +126,7 @@ def test_a_secondary_that_refuses_the_hosted_syphon_leaves_the_senders_alone(
     sender = client.get_queue_sender("orders")
     assert pairing.wait_for(SideFaulted).side == "secondary"
     assert client.secondary.state is SideState.REFUSED
-    wait_until(lambda: client._runtime.pair_state._sides[Side.SECONDARY].looks >= 3)
+    wait_until(lambda: runtime_of(client).sides.state._sides[Side.SECONDARY].looks >= 3)
     assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.PRIMARY
     assert not [event for event in pairing.told if isinstance(event, PairFaulted)]
 
@@ -138,7 +134,7 @@ def test_a_secondary_that_refuses_the_hosted_syphon_leaves_the_senders_alone(
 @pytest.mark.spec("P-50", "P-40")
 def test_a_side_that_accepts_the_syphon_again_is_cured_for_the_client_too(pairing: Pairing) -> None:
     client = pairing.client(enable_syphon=True)
-    syphon = client._runtime._syphon
+    syphon = runtime_of(client)._syphon
     syphon._told(SideRefused(0.0, "primary", "status 401"))
     assert client.primary.state is SideState.REFUSED
     syphon._told(SideAccepted(0.0, "primary", "it accepts again"))
@@ -151,7 +147,9 @@ def test_the_switch_of_the_hosted_syphon_is_true_or_false() -> None:
 
 
 @pytest.mark.spec("P-40", "P-42")
-async def test_with_asyncio_it_runs_in_the_loop_and_ends_with_the_client(aio_pairing: AsyncPairing) -> None:
+async def test_with_asyncio_the_hosted_syphon_runs_in_the_loop_and_ends_with_the_client(
+    aio_pairing: AsyncPairing,
+) -> None:
     client = aio_pairing.client(enable_syphon=True, ping=60)
     client.hold("orders")
     async with client, client.get_queue_sender("orders") as sender:
@@ -178,7 +176,7 @@ async def test_with_asyncio_a_fault_of_the_pair_stops_the_syphon(
 
 
 @pytest.mark.spec("R-25")
-async def test_with_asyncio_a_syphon_that_fails_by_a_defect_says_so(
+async def test_with_asyncio_a_syphon_that_fails_by_a_defect_reports_it(
     aio_pairing: AsyncPairing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(syphon: object, stop: asyncio.Event) -> None:

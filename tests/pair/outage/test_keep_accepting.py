@@ -18,20 +18,18 @@ from azure.servicebus.exceptions import (
 )
 
 from sbpair import (
-    BacklogsCreated,
     BacklogUnavailableError,
-    EntityFailedOver,
     EntityState,
-    EntitySuspected,
     PairedServiceBusClient,
     PairedServiceBusSender,
-    SendRaised,
     SendReceipt,
     StoredIn,
 )
 from sbpair.broker import NamespaceControl
 from sbpair.broker.faults import RejectWith, Throttle, Withhold
+from sbpair.events import BacklogsCreated, EntityFailedOver, EntitySuspected, SendRaised
 from tests.pair.outage.conftest import Either
+from tests.pair.runtimes import runtime_of
 from tests.stopwatch import Stopwatch
 from tests.waiting import PATIENCE
 
@@ -56,7 +54,7 @@ async def ready(either: Either, **options: object) -> PairedServiceBusClient:
     """A client whose backlog queues exist."""
     client = either.client(**{"interval": 60, "ping": 60} | options)  # type: ignore[arg-type]
     if either.is_asyncio:
-        client._runtime.bind()  # type: ignore[attr-defined]
+        runtime_of(client).bind()
     await either.heard(BacklogsCreated)
     return client
 
@@ -66,7 +64,7 @@ async def ready(either: Either, **options: object) -> PairedServiceBusClient:
 
 @pytest.mark.spec("A-1", "P-3")
 @pytest.mark.parametrize("how", ["refuse", "reset", "silent"])
-async def test_in_the_first_minute_of_an_outage_every_message_is_parked_and_comes_home(
+async def test_every_message_of_the_first_minute_of_an_outage_is_parked_and_comes_home(
     either: Either, how: str
 ) -> None:
     client = await ready(either, attempt_timeout=timedelta(seconds=1))
@@ -134,7 +132,7 @@ def deleted(primary: NamespaceControl) -> ServiceBusMessage:
     ],
     ids=["disabled", "too large", "not found"],
 )
-async def test_what_is_no_outage_is_raised_at_once_and_nothing_is_parked(
+async def test_an_error_that_is_no_outage_is_raised_at_once_and_nothing_is_parked(
     either: Either,
     trouble: Callable[[NamespaceControl], ServiceBusMessage],
     error: type[Exception],
@@ -152,12 +150,33 @@ async def test_what_is_no_outage_is_raised_at_once_and_nothing_is_parked(
     assert either.secondary.operations.sends == 0
 
 
+@pytest.mark.spec("W-5")
+@pytest.mark.parametrize("is_down", [False, True], ids=["healthy", "failed over"])
+@pytest.mark.parametrize("is_batch", [False, True], ids=["message", "list"])
+async def test_a_property_the_service_never_accepts_is_refused_before_sending(
+    either: Either, is_down: bool, is_batch: bool
+) -> None:
+    client = either.client(interval=60, ping=60)
+    sender = client.get_queue_sender("orders")
+    if is_down:
+        either.primary.take_down("refuse")
+        client.fail_over("orders")
+    for value in ("x" * 32_769, b"x" * 32_769, "\u20ac" * 11_000):
+        message = ServiceBusMessage("x", application_properties={"note": value})
+        with pytest.raises(MessageSizeExceededError, match="property 'note' has 3"):
+            await either.send(sender, [ServiceBusMessage("y"), message] if is_batch else message)
+    assert (either.primary.operations.sends, either.secondary.operations.sends) == (0, 0)
+    most = ServiceBusMessage("x", application_properties={"note": "x" * 32_700})
+    stored = await either.send(sender, most)
+    assert stored.stored_in is (StoredIn.BACKLOG if is_down else StoredIn.PRIMARY)
+
+
 # --- A-2: one attempt is bounded
 
 
 @pytest.mark.slow
 @pytest.mark.spec("A-1", "A-2", "B-1")
-async def test_the_first_send_to_a_primary_that_is_silent_from_the_start_is_parked_within_five_seconds(
+async def test_the_first_send_to_a_silent_primary_is_parked_within_five_seconds(
     either: Either,
 ) -> None:
     either.primary.take_down("silent")
@@ -189,7 +208,7 @@ async def test_an_answer_that_does_not_come_over_an_open_link_is_waited_for_thre
 
 
 @pytest.mark.spec("A-2", "B-1", "B-2", "G-4", "G-7")
-async def test_in_silence_few_messages_become_copies_and_their_receipts_say_so(either: Either) -> None:
+async def test_during_silence_few_messages_become_copies_and_their_receipts_say_so(either: Either) -> None:
     client = await ready(either)
     sender = client.get_queue_sender("orders")
     await sent(either, sender, 30)  # it answers fast: half a second is enough
@@ -204,7 +223,7 @@ async def test_in_silence_few_messages_become_copies_and_their_receipts_say_so(e
 
 
 @pytest.mark.spec("A-2", "P-3", "P-4", "G-12")
-async def test_with_the_raising_policy_an_entity_in_silence_fails_over_one_interval_after_its_first_attempt(
+async def test_with_the_raising_policy_a_silent_entity_fails_over_one_interval_after_its_first_attempt(
     either: Either,
 ) -> None:
     client = either.client(
@@ -232,7 +251,7 @@ async def test_with_the_raising_policy_an_entity_in_silence_fails_over_one_inter
 
 
 @pytest.mark.spec("A-3")
-async def test_a_primary_that_rejects_every_message_is_asked_by_few_and_the_others_are_parked(
+async def test_a_primary_that_rejects_every_message_is_probed_by_few_and_the_others_are_parked(
     either: Either,
 ) -> None:
     client = await ready(either)
@@ -246,7 +265,7 @@ async def test_a_primary_that_rejects_every_message_is_asked_by_few_and_the_othe
 
 
 @pytest.mark.spec("A-3", "B-2")
-async def test_a_single_rejection_parks_its_own_message_alone(either: Either) -> None:
+async def test_a_single_rejection_parks_only_its_message(either: Either) -> None:
     client = await ready(either)
     sender = client.get_queue_sender("orders")
     await sent(either, sender, 1)
@@ -260,7 +279,7 @@ async def test_a_single_rejection_parks_its_own_message_alone(either: Either) ->
 
 
 @pytest.mark.spec("A-4", "F-40", "H-40")
-async def test_a_busy_primary_whose_pause_is_too_long_has_its_message_parked_and_never_fails_over(
+async def test_a_too_long_busy_pause_parks_the_message_and_never_fails_over(
     either: Either,
 ) -> None:
     client = await ready(either, interval=0)
@@ -297,7 +316,9 @@ async def test_a_busy_primary_is_given_its_pause_and_parked_within_two_thirds_of
 
 
 @pytest.mark.spec("A-4", "F-40")
-async def test_a_busy_primary_that_the_secondary_cannot_stand_in_for_is_waited_for(either: Either) -> None:
+async def test_a_busy_primary_is_waited_for_if_the_secondary_cannot_take_the_operation(
+    either: Either,
+) -> None:
     client = await ready(either)
     sender = client.get_queue_sender("orders")
     await sent(either, sender, 1)
@@ -314,7 +335,7 @@ async def test_a_busy_primary_that_the_secondary_cannot_stand_in_for_is_waited_f
 @pytest.mark.slow
 @pytest.mark.spec("B-12", "H-20", "H-24")
 @pytest.mark.parametrize("kind", ["single queue", "ordered", "scheduled"])
-async def test_with_a_silent_secondary_sends_of_every_kind_are_raised_at_once(
+async def test_sends_of_every_kind_are_raised_at_once_if_the_secondary_is_silent_too(
     either: Either, kind: str
 ) -> None:
     path = "orders"

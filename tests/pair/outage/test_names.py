@@ -55,7 +55,7 @@ def test_a_name_that_is_not_found_is_not_looked_up_for_each_message(
 
 @pytest.mark.spec("H-23")
 @POLICIES
-async def test_with_asyncio_a_name_that_is_not_found_is_not_looked_up_for_each_message(
+async def test_with_asyncio_an_unresolvable_name_is_not_looked_up_per_message(
     aio_pairing: AsyncPairing, looked_up: list[object], policy: str
 ) -> None:
     options = options_of(interval=60, ping=60, suspect_policy=policy)

@@ -11,7 +11,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
-from sbpair import EntityState, EntitySuspected, StoredIn
+from sbpair import EntityState, StoredIn
+from sbpair.events import EntitySuspected
 from sbpair.pair.amqp.composite import encode_composite
 from sbpair.pair.amqp.frames import AMQP_FRAME, FRAME_HEAD, frame
 from sbpair.pair.amqp.performatives import Close, Condition, Open
@@ -26,7 +27,7 @@ OVERRUN = 1.5  # seconds after its deadline that a blocking send may take
 
 @pytest.mark.slow
 @pytest.mark.spec("F-28", "G-4", "G-7", "G-18")
-async def test_what_arrives_while_the_answers_vanish_is_stored_once_and_acknowledged_by_a_backlog_only(
+async def test_a_message_whose_answer_is_lost_is_stored_once_and_acknowledged_by_a_backlog(
     either: Either, parks_early: None, tap: Tap
 ) -> None:
     sender = either.client(interval=0, ping=60).get_queue_sender("orders")
@@ -41,7 +42,7 @@ async def test_what_arrives_while_the_answers_vanish_is_stored_once_and_acknowle
 
 @pytest.mark.slow
 @pytest.mark.spec("F-27", "G-18")
-async def test_a_peer_that_died_without_a_word_is_found_out_by_the_deadline(
+async def test_a_peer_that_died_silently_is_detected_by_the_deadline(
     either: Either, parks_early: None, tap: Tap
 ) -> None:
     client = either.client(interval=0, ping=60)
@@ -59,9 +60,7 @@ async def test_a_peer_that_died_without_a_word_is_found_out_by_the_deadline(
 
 @pytest.mark.slow
 @pytest.mark.spec("P-6", "R-8")
-async def test_a_link_that_was_being_opened_before_the_operators_word_fails_no_send_after_it(
-    either: Either, tap: Tap
-) -> None:
+async def test_a_link_opened_before_a_manual_failover_fails_no_later_send(either: Either, tap: Tap) -> None:
     client = either.client(interval=0, ping=60)
     sender = client.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("before"))
@@ -99,7 +98,7 @@ def black_hole() -> Iterator[int]:
 
 @pytest.mark.slow
 @pytest.mark.spec("F-26", "G-18")
-async def test_where_packets_vanish_before_there_is_a_connection_the_send_is_parked_by_its_deadline(
+async def test_a_send_is_parked_by_its_deadline_when_connection_packets_are_dropped(
     either: Either, parks_early: None, black_hole: int
 ) -> None:
     primary, secondary = either.ways
@@ -128,7 +127,7 @@ HEAD_OF_64_MIB = FRAME_HEAD.pack(64 * 1024 * 1024, 2, AMQP_FRAME, 0)
 
 
 @pytest.mark.spec("G-18", "R-33")
-async def test_a_frame_beyond_the_announced_size_ends_the_connection_at_its_head(
+async def test_a_frame_above_the_announced_size_ends_the_connection_at_its_header(
     either: Either, tap: Tap
 ) -> None:
     client = either.client(interval=60, timeout=20, suspect_policy="raise")
@@ -159,7 +158,7 @@ def slowly(passing: Passing) -> bytes:
 
 @pytest.mark.spec("F-30", "F-24", "G-1", "G-7")
 @pytest.mark.parametrize("ends", [with_an_error, without_a_word, by_a_reset, slowly])
-async def test_a_connection_that_ends_under_a_send_is_opened_again_and_nothing_is_lost(
+async def test_a_connection_that_ends_during_a_send_is_reopened_and_nothing_is_lost(
     either: Either, tap: Tap, ends: Callable[[Passing], bytes]
 ) -> None:
     client = either.client(interval=0, ping=60)
@@ -184,7 +183,7 @@ async def test_a_connection_that_ends_under_a_send_is_opened_again_and_nothing_i
 
 @pytest.mark.slow
 @pytest.mark.spec("F-39", "G-1", "G-3")
-async def test_connections_that_are_blocked_one_by_one_and_freed_in_another_order_lose_nothing(
+async def test_connections_blocked_and_freed_in_different_orders_lose_nothing(
     either: Either, tap: Tap
 ) -> None:
     ledger, clients = Ledger(), [either.client(interval=60, suspect_policy="raise") for _ in range(3)]

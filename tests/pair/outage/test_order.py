@@ -12,22 +12,14 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from sbpair import (
-    BacklogsCreated,
-    BacklogUnavailableError,
-    EntityRecovered,
-    FenceOpened,
-    FenceUnproved,
-    MixedSessionsError,
-    PairedServiceBusClient,
-    SendReceipt,
-    StoredIn,
-)
+from sbpair import BacklogUnavailableError, MixedSessionsError, PairedServiceBusClient, SendReceipt, StoredIn
 from sbpair.broker.errors import EntityNotFoundError
 from sbpair.broker.faults import Lose, RejectWith, Withhold
+from sbpair.events import BacklogsCreated, EntityRecovered, FenceOpened, FenceUnproved
 from sbpair.pair.pairing.decide.retry import RetryPolicy
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.children import exit_code_of
+from tests.pair.runtimes import runtime_of
 from tests.pair.syphon.pair import running
 from tests.waiting import PATIENCE, until, wait_until
 
@@ -169,7 +161,7 @@ async def test_sends_of_a_session_follow_each_other_in_the_order_of_the_calls(
 
 
 @pytest.mark.spec("O-3")
-async def test_messages_of_several_sessions_in_one_call_are_refused(either: Either, sessions: str) -> None:
+async def test_one_call_with_messages_of_several_sessions_is_refused(either: Either, sessions: str) -> None:
     sender = ordered_client(either).get_queue_sender(sessions)
     for mixed in ([numbered(1), numbered(2, "t")], [numbered(1), numbered(2, None)]):
         with pytest.raises(MixedSessionsError, match="several sessions"):
@@ -190,7 +182,7 @@ async def test_messages_without_a_session_are_parked_as_ever(either: Either) -> 
 
 
 @pytest.mark.spec("O-4")
-async def test_without_the_right_to_peek_a_session_stays_parked_and_an_event_says_so(
+async def test_without_peek_rights_a_session_stays_parked_and_an_event_says_so(
     either: Either, sessions: str
 ) -> None:
     sender_only = either.secondary.add_policy("sender", rights=("Send",))
@@ -226,7 +218,7 @@ async def test_a_session_does_not_change_its_queue_when_that_fails(either: Eithe
 
 @pytest.mark.slow
 @pytest.mark.spec("O-8")
-async def test_an_unknown_outcome_ends_its_connection_before_the_next_message(
+async def test_an_unknown_outcome_closes_its_connection_before_the_next_message(
     aio_pairing: AsyncPairing,
 ) -> None:
     """A second send on the same link ends with it, well before its own deadline."""
@@ -324,7 +316,7 @@ async def test_a_send_is_reported_before_the_next_of_its_session_begins(
     ):
         await either.send(sender, given)
     free = []
-    sender._runtime.on_receipt = lambda path, receipt: free.append(not len(sender._turns))
+    runtime_of(sender).on_receipt = lambda path, receipt, messages: free.append(not len(sender._turns))
     for given in (
         numbered(5),
         [numbered(6), numbered(7)],

@@ -49,7 +49,7 @@ def sent_and_received(connection_string: str, body: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.spec("F-89", "S-7")
-def test_a_broker_at_its_limit_of_descriptors_serves_who_is_there_and_others_when_some_are_free(
+def test_a_broker_out_of_descriptors_serves_its_connections_and_accepts_others_later(
     frugal: subprocess.Popen[str],
 ) -> None:
     assert frugal.stdout is not None

@@ -9,16 +9,10 @@ from collections.abc import Iterator
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair import (
-    EntityFailedOver,
-    EntityRecovered,
-    EntityState,
-    PairedServiceBusClient,
-    PairingEvent,
-    StoredIn,
-)
+from sbpair import EntityState, PairedServiceBusClient, StoredIn
 from sbpair.broker import Broker
 from sbpair.broker.entities.partition import index_of
+from sbpair.events import EntityFailedOver, EntityRecovered, PairingEvent
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.waiting import PATIENCE
 
@@ -40,7 +34,7 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.mark.spec("F-50", "P-5", "P-20", "P-42")
-def test_a_key_whose_partition_is_down_is_parked_and_comes_home_with_its_key(broker: Broker) -> None:
+def test_a_key_of_an_unavailable_partition_is_parked_and_comes_home_with_its_key(broker: Broker) -> None:
     primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
     both = (primary.connection_string, secondary.connection_string)
     with (
@@ -58,8 +52,11 @@ def test_a_key_whose_partition_is_down_is_parked_and_comes_home_with_its_key(bro
             assert parked.stored_in is StoredIn.BACKLOG
             for n in range(2, 18):  # the entity has failed over: later messages are parked and lose their pin
                 sender.send_messages(ServiceBusMessage(str(n), partition_key=key_of(5)))
-    with ServiceBusClient.from_connection_string(secondary.connection_string) as foreign:
-        first = foreign.get_queue_receiver(BACKLOG).peek_messages(1)[0]
+    with (
+        ServiceBusClient.from_connection_string(secondary.connection_string) as foreign,
+        foreign.get_queue_receiver(BACKLOG) as receiver,
+    ):
+        first = receiver.peek_messages(1)[0]
         assert first.partition_key is None
         assert first.application_properties[b"x-sbpair-partitionkey"] == key_of(5).encode()
     assert secondary.counts(BACKLOG).active == 17

@@ -70,7 +70,7 @@ def test_messages_are_parked_in_queues_that_the_client_creates_and_come_home(
     assert (found if ordering else sorted(found)) == list(range(20))
 
 
-def test_twins_are_created_as_their_namespace_takes_them(broker: Broker) -> None:
+def test_twins_are_created_in_the_form_their_namespace_accepts(broker: Broker) -> None:
     with administration(broker, "contoso") as primary, administration(broker, "contoso-dr") as secondary:
         primary.create_queue("orders", requires_session=True)
         primary.create_topic("prices")
@@ -107,7 +107,7 @@ class Strict:
             raise HttpResponseError(message=self._refusal)
 
 
-def test_a_namespace_that_takes_partitioned_queues_only_gets_them() -> None:
+def test_a_namespace_that_only_accepts_partitioned_queues_gets_them() -> None:
     strict = Strict(
         "SubCode=40000. Non-partitioned entities are not allowed in partitioned namespace. "
         "The property EnablePartitioning must be set to true."
@@ -119,7 +119,7 @@ def test_a_namespace_that_takes_partitioned_queues_only_gets_them() -> None:
     assert strict.asked == [None, True] * 2
 
 
-def test_another_refusal_is_raised_as_it_is() -> None:
+def test_any_other_refusal_is_raised_unchanged() -> None:
     strict = Strict("SubCode=40000. The name is too long.")
 
     with pytest.raises(HttpResponseError, match=re.escape("The name is too long.")):

@@ -19,32 +19,35 @@ from azure.servicebus.exceptions import (
 
 from sbpair import (
     BacklogUnavailableError,
+    EntityState,
+    Failure,
+    ParkedMessageTooLargeError,
+    PartlyParkedError,
+    StoredIn,
+)
+from sbpair.broker.faults import RejectWith
+from sbpair.events import (
     BacklogWithdrawn,
     ClassifierFailed,
     EntityFailedOver,
     EntityRecovered,
-    EntityState,
     EntitySuspected,
-    Failure,
     HeadroomShort,
     LinkProbed,
     MessageParked,
     PairingEvent,
-    ParkedMessageTooLargeError,
-    PartlyParkedError,
     PingSent,
     SendRaised,
-    StoredIn,
 )
-from sbpair.broker.faults import RejectWith
 from sbpair.pair.ground.side import Side
 from sbpair.pair.pairing.request.headroom import encoded_size
 from sbpair.pair.pairing.request.request import SendRequest
+from tests.pair.runtimes import runtime_of
 
 
 @pytest.mark.spec("F-40", "P-3")
 @pytest.mark.parametrize("policy", ["redirect", "raise"])
-async def test_a_primary_that_stays_busy_is_left_where_the_options_say_so(either, policy: str) -> None:
+async def test_a_primary_that_stays_busy_is_left_where_so_configured(either, policy: str) -> None:
     client = either.client(
         interval=0, ping=60, failover_on_busy_after=timedelta(seconds=0.3), suspect_policy=policy
     )
@@ -63,7 +66,7 @@ async def test_a_primary_that_stays_busy_is_left_where_the_options_say_so(either
 
 
 @pytest.mark.spec("F-44")
-async def test_a_full_primary_spills_where_the_options_say_so_and_stays_healthy(either) -> None:
+async def test_a_full_primary_spills_where_so_configured_and_stays_healthy(either) -> None:
     client = either.client(interval=0, spill_on_quota=True)
     sender = client.get_queue_sender("orders")
     with either.primary.fault("orders", RejectWith("amqp:resource-limit-exceeded")):
@@ -75,7 +78,7 @@ async def test_a_full_primary_spills_where_the_options_say_so_and_stays_healthy(
 
 
 @pytest.mark.spec("P-3")
-async def test_a_classifier_of_the_options_has_the_last_word(either) -> None:
+async def test_a_custom_classifier_overrides_the_table(either) -> None:
     asked: list[Exception] = []
 
     def classifier(error: Exception) -> Failure | None:
@@ -90,7 +93,7 @@ async def test_a_classifier_of_the_options_has_the_last_word(either) -> None:
 
 
 @pytest.mark.spec("P-3")
-async def test_a_classifier_that_raises_is_told_and_disturbs_no_send(either) -> None:
+async def test_a_raising_classifier_is_logged_and_affects_no_send(either) -> None:
     def classifier(error: Exception) -> Failure | None:
         raise LookupError("a bug of the application")
 
@@ -117,7 +120,7 @@ async def test_a_link_that_opens_brings_the_entity_home_without_a_message(either
 
 
 @pytest.mark.spec("P-3", "G-12")
-async def test_what_the_application_was_handling_says_nothing_of_the_send_in_either_skin(either) -> None:
+async def test_an_exception_the_application_is_handling_does_not_affect_the_classification(either) -> None:
     sender = either.client(interval=0, ping=60).get_queue_sender("orders")
     assert (await either.send(sender, ServiceBusMessage("straight"))).stored_in is StoredIn.PRIMARY
     with either.primary.fault("orders", RejectWith("amqp:internal-error", "no")):
@@ -151,7 +154,7 @@ def failing_after_the_first_piece(either, backlog: int) -> Iterator[None]:
 
 
 @pytest.mark.spec("F-80", "P-22", "P-5")
-async def test_a_list_that_is_split_over_two_backlogs_keeps_its_order_and_the_receipt_says_where(
+async def test_a_list_split_over_two_backlogs_keeps_its_order_and_the_receipt_names_them(
     either,
 ) -> None:
     client = either.client(interval=0, ping=60)
@@ -174,9 +177,7 @@ async def test_a_list_that_is_split_over_two_backlogs_keeps_its_order_and_the_re
 
 @pytest.mark.spec("F-80", "P-22")
 @pytest.mark.parametrize("is_batch", [False, True])
-async def test_of_a_call_that_is_parked_in_part_the_error_says_which_messages_rest_where(
-    either, is_batch: bool
-) -> None:
+async def test_the_error_of_a_partly_parked_call_says_where_each_message_is(either, is_batch: bool) -> None:
     client = either.client(interval=0, ping=60, backlogs=1)
     sender = client.get_queue_sender("orders")
     batch = await either.done(sender.create_message_batch())
@@ -198,7 +199,7 @@ async def test_of_a_call_that_is_parked_in_part_the_error_says_which_messages_re
 
 
 @pytest.mark.spec("F-80", "P-50")
-async def test_a_side_that_is_closed_when_part_of_a_call_is_parked_is_told_with_which_rest_where(
+async def test_the_error_of_a_partly_parked_call_whose_side_closed_says_where_each_message_is(
     either,
 ) -> None:
     client = either.client(interval=0, ping=60)
@@ -208,7 +209,7 @@ async def test_a_side_that_is_closed_when_part_of_a_call_is_parked_is_told_with_
 
     def close(event: PairingEvent) -> None:
         if isinstance(event, BacklogWithdrawn):
-            assert not client._runtime._side_closed(Side.SECONDARY)  # the primary stays open
+            assert not runtime_of(client).sides.closed(Side.SECONDARY)  # the primary stays open
 
     client.on_event(close)
     with failing_after_the_first_piece(either, own), pytest.raises(PartlyParkedError) as caught:
@@ -231,7 +232,7 @@ LIMIT = 256 * 1024
 
 
 @pytest.mark.spec("P-22", "F-78")
-async def test_a_message_that_could_not_be_parked_is_sent_and_told(either) -> None:
+async def test_a_message_too_large_to_park_is_sent_and_reported(either) -> None:
     client = either.client(interval=0, ping=60, backlogs=1)
     sender = client.get_queue_sender("orders")
     for message in (of_size(LIMIT - 1000), of_size(LIMIT)):
@@ -275,7 +276,7 @@ async def test_properties_that_could_not_be_parked_are_refused_where_the_options
 
 
 @pytest.mark.spec("P-22")
-async def test_without_headroom_nothing_is_looked_at(either) -> None:
+async def test_with_headroom_off_no_message_is_checked(either) -> None:
     sender = either.client(interval=0, headroom="off").get_queue_sender("orders")
     assert (await either.send(sender, of_size(LIMIT))).stored_in is StoredIn.PRIMARY
     assert not [event for event in either.told if isinstance(event, HeadroomShort)]
@@ -298,7 +299,7 @@ async def test_a_smaller_limit_of_the_secondary_is_learned_from_the_first_large_
 
 @pytest.mark.spec("F-88", "G-12")
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_a_wall_clock_that_jumps_neither_hurries_a_failover_nor_puts_it_off(either, hours: int) -> None:
+async def test_a_wall_clock_jump_neither_hastens_nor_delays_a_failover(either, hours: int) -> None:
     client = either.client(interval=1.5, ping=60)
     sender = client.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("straight"))

@@ -11,10 +11,11 @@ from itertools import pairwise
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair import BacklogsCreated, BacklogUnavailableError, EntityRecovered, PingFailed, PingSent, StoredIn
+from sbpair import BacklogUnavailableError, StoredIn
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.broker.testing.ledger import Ledger
+from sbpair.events import BacklogsCreated, EntityRecovered, PingFailed, PingSent
 from tests.pair.outage.conftest import Either
 from tests.pair.outage.shifted import done, drain, paired
 
@@ -48,7 +49,7 @@ def taken(namespace: NamespaceControl, queue: str, sub_queue: str | None = None)
 
 @pytest.mark.spec("G-1", "G-2", "G-3", "F-42", "F-74")
 @SKINS
-async def test_every_acknowledged_id_is_in_one_of_the_places_where_it_may_be(
+async def test_every_acknowledged_id_is_in_one_of_its_allowed_places(
     shifted: Broker, is_asyncio: bool
 ) -> None:
     primary, secondary = shifted.namespace("contoso"), shifted.namespace("contoso-dr")
@@ -83,7 +84,7 @@ async def test_every_acknowledged_id_is_in_one_of_the_places_where_it_may_be(
 @pytest.mark.spec("G-6", "G-4", "G-5", "G-7")
 @pytest.mark.parametrize(("dwell", "copies"), [(WINDOW - MINUTE, 1), (WINDOW + MINUTE, 2)])
 @SKINS
-async def test_with_duplicate_detection_an_ambiguous_send_arrives_once_while_the_window_lasts(
+async def test_with_duplicate_detection_an_ambiguous_send_arrives_once_within_the_window(
     shifted: Broker, parks_early: None, is_asyncio: bool, dwell: timedelta, copies: int
 ) -> None:
     primary = shifted.namespace("contoso")
@@ -108,7 +109,7 @@ async def test_with_duplicate_detection_an_ambiguous_send_arrives_once_while_the
 
 @pytest.mark.spec("G-8", "P-33")
 @SKINS
-async def test_order_is_kept_on_the_primary_and_broken_by_what_was_parked_in_between(
+async def test_order_holds_on_the_primary_and_parked_messages_break_it(
     shifted: Broker, is_asyncio: bool
 ) -> None:
     client = paired(shifted, is_asyncio=is_asyncio)
@@ -131,7 +132,7 @@ async def test_order_is_kept_on_the_primary_and_broken_by_what_was_parked_in_bet
 
 
 @pytest.mark.spec("G-11", "P-6")
-async def test_an_outage_of_one_queue_parks_nothing_of_another_and_pings_it_never(either: Either) -> None:
+async def test_an_outage_of_one_queue_neither_parks_nor_pings_another(either: Either) -> None:
     either.primary.create_queue("invoices")
     client = either.client(interval=0, ping=1)
     orders, invoices = client.get_queue_sender("orders"), client.get_queue_sender("invoices")
@@ -194,7 +195,7 @@ async def test_a_parked_schedule_keeps_its_time_and_its_time_to_live_counts_from
 
 
 @pytest.mark.spec("G-19", "P-5", "F-35")
-async def test_of_three_backlogs_two_may_fail_and_when_all_do_every_cause_is_named(either: Either) -> None:
+async def test_two_of_three_backlogs_may_fail_and_all_three_failing_names_every_cause(either: Either) -> None:
     client = either.client(interval=0, ping=60, backlogs=3)
     client.hold("orders")
     await either.send(client.get_queue_sender("orders"), ServiceBusMessage("first"))

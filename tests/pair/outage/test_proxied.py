@@ -32,7 +32,7 @@ def through(proxy: ChaosProxy, pairing: Pairing) -> PairedServiceBusClient:
 
 @pytest.mark.slow
 @pytest.mark.spec("F-28", "G-4")
-def test_where_answers_vanish_a_message_is_stored_once_and_acknowledged_through_a_backlog(
+def test_a_message_with_lost_answers_is_stored_once_and_acknowledged_through_a_backlog(
     pairing: Pairing, parks_early: None
 ) -> None:
     with ChaosProxy("127.0.0.1", pairing.primary.port) as proxy:
@@ -59,7 +59,7 @@ def test_a_slow_narrow_or_sliced_line_is_no_outage(pairing: Pairing, trouble: di
 
 
 @pytest.mark.spec("F-64")
-async def test_a_completion_whose_answer_is_lost_costs_one_duplicate_at_most(aio_pairing) -> None:
+async def test_a_completion_whose_answer_is_lost_costs_at_most_one_duplicate(aio_pairing) -> None:
     client = aio_pairing.failed_over(backlogs=1)
     async with client, client.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage("x", message_id="m"))
@@ -84,7 +84,7 @@ async def test_a_completion_whose_answer_is_lost_costs_one_duplicate_at_most(aio
 
 
 @pytest.mark.spec("F-55", "G-4")
-def test_a_link_that_is_detached_while_a_send_waits_makes_it_ambiguous(pairing: Pairing) -> None:
+def test_a_link_detached_during_a_send_makes_it_ambiguous(pairing: Pairing) -> None:
     client = pairing.client(ping=300.0)
     with client.get_queue_sender("orders") as sender:
         with pairing.primary.fault("orders", DetachLink(carried_out=True), times=1):
@@ -96,7 +96,7 @@ def test_a_link_that_is_detached_while_a_send_waits_makes_it_ambiguous(pairing: 
 
 
 @pytest.mark.spec("F-57")
-async def test_what_becomes_visible_late_is_not_brought_home_twice(aio_pairing) -> None:
+async def test_a_message_that_becomes_visible_late_is_not_brought_home_twice(aio_pairing) -> None:
     client = aio_pairing.failed_over(backlogs=1)
     async with client, client.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage("x", message_id="m"))

@@ -10,16 +10,18 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
-from sbpair import BacklogUnavailableError, EntityState, EntitySuspected, SendRaised, StoredIn
+from sbpair import BacklogUnavailableError, EntityState, StoredIn
 from sbpair.broker.faults import DetachLink, RejectWith
+from sbpair.events import EntitySuspected, SendRaised
 from sbpair.pair.pairing.decide.retry import RetryPolicy
 from tests.pair.outage.conftest import Either
+from tests.pair.runtimes import runtime_of
 
 SOON = RetryPolicy(total=3, backoff_factor=0.01, backoff_max=1.0, mode="fixed")
 
 
 @pytest.mark.spec("R-7", "G-5")
-async def test_a_send_that_failed_is_tried_again_with_the_same_id_and_nothing_is_told(either: Either) -> None:
+async def test_a_failed_send_is_retried_with_the_same_id_and_raises_nothing(either: Either) -> None:
     client = either.client(interval=60, retry=SOON, suspect_policy="raise")
     sender = client.get_queue_sender("orders")
     lost = DetachLink("amqp:link:detach-forced", carried_out=True)
@@ -47,13 +49,13 @@ async def test_a_failure_that_stands_after_the_retries_is_raised_and_counts_once
 
 
 @pytest.mark.spec("R-7")
-async def test_a_primary_that_refuses_connections_for_a_moment_is_waited_for(either: Either) -> None:
+async def test_a_primary_that_refuses_connections_briefly_is_waited_for(either: Either) -> None:
     patient = RetryPolicy(total=50, backoff_factor=0.1, mode="fixed")
     client = either.client(interval=60, retry=patient, suspect_policy="raise")
     sender = client.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("before"))
     either.primary.take_down("refuse")
-    retried = client._runtime._failure
+    retried = runtime_of(client).failures.of_attempt
     failures = []
 
     def counted(*arguments: object) -> object:
@@ -62,7 +64,7 @@ async def test_a_primary_that_refuses_connections_for_a_moment_is_waited_for(eit
             either.primary.bring_up()
         return retried(*arguments)
 
-    client._runtime._failure = counted
+    runtime_of(client).failures.of_attempt = counted
     receipt = await either.send(sender, ServiceBusMessage("x"), timeout=20)
     assert receipt.stored_in is StoredIn.PRIMARY
     assert not [event for event in either.told if isinstance(event, SendRaised)]
@@ -91,7 +93,7 @@ async def test_a_message_that_no_backlog_queue_takes_is_tried_again_at_the_prima
 
 
 @pytest.mark.spec("A-1", "R-7")
-async def test_a_message_that_neither_side_takes_is_raised_after_the_retries(either: Either) -> None:
+async def test_a_message_that_neither_side_accepts_is_raised_after_the_retries(either: Either) -> None:
     client = either.client(interval=60, retry=SOON)
     either.secondary.take_down("refuse")
     with (
@@ -107,7 +109,6 @@ async def test_a_message_that_neither_side_takes_is_raised_after_the_retries(eit
 async def test_the_settings_of_the_sdk_reach_senders_and_receivers(either: Either) -> None:
     policy = RetryPolicy(total=7, backoff_factor=0.5, backoff_max=9.0, mode="fixed")
     client = either.client(interval=60, retry=policy)
-    assert client._runtime.pair._retry == policy
     receiver = client.get_queue_receiver("orders")
     configured = receiver._config
     assert (configured.retry_total, configured.retry_backoff_factor) == (7, 0.5)

@@ -41,7 +41,7 @@ def parked(either: Either) -> list[tuple[str, object]]:
 @pytest.mark.slow
 @pytest.mark.spec("R-12", "G-5")
 @pytest.mark.parametrize("is_open", [True, False], ids=["over an open link", "over a new link"])
-async def test_an_object_that_is_used_again_meanwhile_is_parked_as_it_was(
+async def test_a_message_object_changed_meanwhile_is_parked_as_it_was(
     either: Either, parks_early: None, is_open: bool
 ) -> None:
     for index in range(2):
@@ -66,7 +66,7 @@ async def test_an_object_that_is_used_again_meanwhile_is_parked_as_it_was(
 
 
 @pytest.mark.spec("R-12")
-async def test_what_was_added_to_a_batch_is_parked_as_it_was_then(either: Either) -> None:
+async def test_a_batch_is_parked_as_its_messages_were_when_added(either: Either) -> None:
     client = either.client(ping=60)
     sender = client.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("before"))

@@ -12,13 +12,15 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import BacklogFilling, ObservationOptions, StoredIn
+from sbpair import ObservationOptions, StoredIn
 from sbpair.contract.cli.doctor.facts import SenderSeen
 from sbpair.contract.cli.doctor.probes import read_sender, read_status
+from sbpair.events import BacklogFilling
 from sbpair.pair.pairing.decide import room
 from sbpair.pair.pairing.shared.base_runtime import BaseRuntime
-from tests.pair.outage.conftest import AsyncPairing, Pairing
+from tests.pair.outage.conftest import AsyncPairing, Either, Pairing
 from tests.pair.outage.test_watched_client import PAGES, page
+from tests.pair.runtimes import runtime_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spec("H-52", "H-53")
@@ -55,7 +57,7 @@ def test_the_page_of_a_client_tells_how_full_its_backlog_is_and_how_long_sends_t
 
 
 @pytest.mark.spec("A-8", "R-161")
-def test_the_page_of_a_client_tells_what_waits_in_its_spool_and_whether_it_can_be_written(
+def test_the_client_page_shows_waiting_spool_messages_and_whether_it_is_writable(
     pairing: Pairing, tmp_path: Path
 ) -> None:
     pages = ObservationOptions(status=PAGES)
@@ -74,7 +76,7 @@ def test_the_page_of_a_client_tells_what_waits_in_its_spool_and_whether_it_can_b
     pairing.secondary.bring_up()
 
 
-def test_with_manage_the_service_tells_the_true_size_and_the_number_of_messages(pairing: Pairing) -> None:
+def test_with_manage_the_true_size_and_count_come_from_the_service(pairing: Pairing) -> None:
     client = pairing.client(observation=ObservationOptions(status=PAGES), ping=60, backlogs=1)
     other = pairing.client(ping=60, backlogs=1)
     pairing.primary.take_down()
@@ -82,7 +84,7 @@ def test_with_manage_the_service_tells_the_true_size_and_the_number_of_messages(
         sender = each.get_queue_sender("orders")
         for _ in range(2):
             sender.send_messages(ServiceBusMessage("x" * 1000))
-    runtime = client._runtime
+    runtime = runtime_of(client)
     runtime._sized(runtime._backlogs.sizes([0]))
 
     _, text = page(client, "metrics")
@@ -97,7 +99,7 @@ async def test_an_asyncio_client_counts_the_same(aio_pairing: AsyncPairing) -> N
     await sender.send_messages(ServiceBusMessage("healthy"))
     aio_pairing.primary.take_down()
     await sender.send_messages(ServiceBusMessage("x" * 1000))
-    runtime = client._runtime
+    runtime = runtime_of(client)
     await runtime._size([0])
 
     assert runtime.pair.room.levels()[0].messages == 1
@@ -107,7 +109,7 @@ async def test_an_asyncio_client_counts_the_same(aio_pairing: AsyncPairing) -> N
 
 
 @pytest.mark.spec("H-55")
-def test_the_pages_tell_what_is_half_down_and_the_options_that_decide_about_it(pairing: Pairing) -> None:
+def test_the_pages_show_the_half_down_state_and_its_options(pairing: Pairing) -> None:
     client = pairing.client(observation=ObservationOptions(status=PAGES), ping=60)
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("healthy"))
@@ -133,7 +135,7 @@ def test_the_doctor_reads_the_options_from_the_page_of_a_sender(pairing: Pairing
         observation=ObservationOptions(status=PAGES), ping=60, failover_share=1.0, timeout=60.0
     )
     client.get_queue_sender("orders")
-    port = client._runtime._observer.port  # type: ignore[union-attr]
+    port = runtime_of(client)._observer.port
     seen = asyncio.run(read_sender(f"http://127.0.0.1:{port}"))
     assert seen == SenderSeen(None, failover_share=1.0, operation_timeout=60.0, redirects_suspects=True)
     assert "not the status page of a syphon" in str(
@@ -141,27 +143,16 @@ def test_the_doctor_reads_the_options_from_the_page_of_a_sender(pairing: Pairing
     )
 
 
-def test_parked_messages_do_not_wake_the_timers(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = pairing.client(ping=60, backlogs=1)
-    sender = client.get_queue_sender("orders")
-    client.hold("orders")
-    sender.send_messages(ServiceBusMessage("opens the link"))
-    looks = count_looks(client._runtime, monkeypatch)
-    for _ in range(100):
-        assert sender.send_messages(ServiceBusMessage("parked")).stored_in is StoredIn.BACKLOG
-    assert looks() < 20
-
-
-async def test_asyncio_parked_messages_do_not_wake_the_timers(
-    aio_pairing: AsyncPairing, monkeypatch: pytest.MonkeyPatch
+async def test_parked_messages_do_not_wake_the_timers(
+    either: Either, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = aio_pairing.client(ping=60, backlogs=1)
+    client = either.client(ping=60, backlogs=1)
     sender = client.get_queue_sender("orders")
     client.hold("orders")
-    await sender.send_messages(ServiceBusMessage("opens the link"))
-    looks = count_looks(client._runtime, monkeypatch)
+    await either.send(sender, ServiceBusMessage("opens the link"))
+    looks = count_looks(runtime_of(client), monkeypatch)
     for _ in range(100):
-        assert (await sender.send_messages(ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
+        assert (await either.send(sender, ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
     assert looks() < 20
 
 
@@ -174,7 +165,7 @@ def test_the_first_parked_message_has_the_sizes_asked_for_while_no_other_timer_r
     client.hold("orders")
     for _ in range(2):
         sender.send_messages(ServiceBusMessage("parked"))
-    levels = client._runtime.pair.room.levels
+    levels = runtime_of(client).pair.room.levels
     wait_until(lambda: levels()[0].messages == 2)
 
 

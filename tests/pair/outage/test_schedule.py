@@ -9,6 +9,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair import PairingError, ParkedScheduleError
+from tests.pair.outage.conftest import Either
 from tests.pair.outage.emptying import emptied
 from tests.stopwatch import Stopwatch
 
@@ -16,18 +17,18 @@ LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
 BACKLOG = "contoso/x-servicebus-transfer/0"
 
 
-def test_what_is_scheduled_on_the_primary_has_numbers_and_can_be_cancelled(pairing) -> None:
-    sender = pairing.client().get_queue_sender("orders")
+async def test_a_message_scheduled_on_the_primary_has_a_number_and_can_be_cancelled(either: Either) -> None:
+    sender = either.client().get_queue_sender("orders")
     message = ServiceBusMessage("one")
-    numbers = sender.schedule_messages([message, {"body": "two"}], LATER)
+    numbers = await either.done(sender.schedule_messages([message, {"body": "two"}], LATER))
     assert len(set(numbers)) == 2
     assert message.scheduled_enqueue_time_utc is None
-    assert pairing.primary.counts("orders").scheduled == 2
-    sender.cancel_scheduled_messages(numbers[0])
-    sender.cancel_scheduled_messages([numbers[1]])
-    assert pairing.primary.counts("orders").scheduled == 0
-    assert sender.schedule_messages([], LATER) == []
-    sender.cancel_scheduled_messages([])
+    assert either.primary.counts("orders").scheduled == 2
+    await either.done(sender.cancel_scheduled_messages(numbers[0]))
+    await either.done(sender.cancel_scheduled_messages([numbers[1]]))
+    assert either.primary.counts("orders").scheduled == 0
+    assert await either.done(sender.schedule_messages([], LATER)) == []
+    await either.done(sender.cancel_scheduled_messages([]))
 
 
 def test_a_number_that_the_primary_does_not_know_is_refused_by_the_primary(pairing) -> None:
@@ -51,23 +52,23 @@ def test_a_scheduled_message_that_is_parked_keeps_its_time_and_gets_no_number(pa
         assert told == LATER
 
 
-def test_scheduling_fails_over_as_sending_does(pairing) -> None:
-    sender = pairing.client(interval=0, ping=60, backlogs=1).get_queue_sender("orders")
-    pairing.primary.take_down("refuse")
-    assert sender.schedule_messages(ServiceBusMessage("a"), LATER) == [-1]
-    assert pairing.parked(1) == [1]
+async def test_scheduling_fails_over_as_sending_does(either: Either) -> None:
+    sender = either.client(interval=0, ping=60, backlogs=1).get_queue_sender("orders")
+    either.primary.take_down("refuse")
+    assert await either.done(sender.schedule_messages(ServiceBusMessage("a"), LATER)) == [-1]
+    assert either.parked(1) == [1]
 
 
-def test_cancelling_a_parked_message_says_so_and_cancels_nothing(pairing) -> None:
-    sender = pairing.client().get_queue_sender("orders")
-    number = sender.schedule_messages(ServiceBusMessage("one"), LATER)[0]
+async def test_cancelling_a_parked_message_is_refused_and_cancels_nothing(either: Either) -> None:
+    sender = either.client().get_queue_sender("orders")
+    number = (await either.done(sender.schedule_messages(ServiceBusMessage("one"), LATER)))[0]
     with pytest.raises(ParkedScheduleError, match="-1") as raised:
-        sender.cancel_scheduled_messages([number, -1])
+        await either.done(sender.cancel_scheduled_messages([number, -1]))
     assert isinstance(raised.value, PairingError)
-    assert pairing.primary.counts("orders").scheduled == 1
+    assert either.primary.counts("orders").scheduled == 1
 
 
-def test_what_cannot_be_scheduled_is_named(pairing) -> None:
+def test_an_unschedulable_message_is_named(pairing) -> None:
     sender = pairing.client().get_queue_sender("orders")
     with pytest.raises(TypeError, match="schedule_time_utc"):
         sender.schedule_messages(ServiceBusMessage("x"), "tomorrow")  # type: ignore[arg-type]
@@ -77,54 +78,23 @@ def test_what_cannot_be_scheduled_is_named(pairing) -> None:
         sender.cancel_scheduled_messages(["one"])  # type: ignore[list-item]
 
 
-async def test_asyncio_schedules_parks_and_cancels_alike(aio_pairing) -> None:
-    client = aio_pairing.client(interval=0, ping=60, backlogs=1)
-    sender = client.get_queue_sender("orders")
-    numbers = await sender.schedule_messages([ServiceBusMessage("one"), ServiceBusMessage("two")], LATER)
-    assert len(set(numbers)) == 2
-    assert aio_pairing.primary.counts("orders").scheduled == 2
-    await sender.cancel_scheduled_messages(numbers)
-    assert aio_pairing.primary.counts("orders").scheduled == 0
-    aio_pairing.primary.take_down("refuse")
-    parked = await sender.schedule_messages([ServiceBusMessage("three")], LATER)
-    assert parked == [-1]
-    assert aio_pairing.parked(1) == [1]
-    with pytest.raises(ParkedScheduleError):
-        await sender.cancel_scheduled_messages(parked)
-
-
 @pytest.mark.spec("G-18")
-def test_scheduling_and_cancelling_end_at_their_deadline_too(pairing) -> None:
-    sender = pairing.client(interval=60, suspect_policy="raise").get_queue_sender("orders")
-    number = sender.schedule_messages(ServiceBusMessage("before"), LATER)[0]
-    pairing.primary.take_down("silent")
+async def test_scheduling_and_cancelling_end_at_their_deadline_too(either: Either) -> None:
+    sender = either.client(interval=60, suspect_policy="raise").get_queue_sender("orders")
+    (number,) = await either.done(sender.schedule_messages(ServiceBusMessage("before"), LATER))
+    either.primary.take_down("silent")
     for call in (
         lambda: sender.schedule_messages(ServiceBusMessage("x"), LATER, timeout=1.0),
         lambda: sender.cancel_scheduled_messages(number, timeout=1.0),
     ):
         with Stopwatch() as watch, pytest.raises(ServiceBusError):
-            call()
-        assert watch.seconds < 1.0 + 1.5
-    pairing.primary.bring_up()
-
-
-@pytest.mark.spec("G-18")
-async def test_with_asyncio_within_half_a_second(aio_pairing) -> None:
-    sender = aio_pairing.client(interval=60, suspect_policy="raise").get_queue_sender("orders")
-    (number,) = await sender.schedule_messages(ServiceBusMessage("before"), LATER)
-    aio_pairing.primary.take_down("silent")
-    for call in (
-        lambda: sender.schedule_messages(ServiceBusMessage("x"), LATER, timeout=1.0),
-        lambda: sender.cancel_scheduled_messages(number, timeout=1.0),
-    ):
-        with Stopwatch() as watch, pytest.raises(ServiceBusError):
-            await call()
-        assert watch.seconds < 1.0 + 0.5
-    aio_pairing.primary.bring_up()
+            await either.done(call())
+        assert watch.seconds < 1.0 + (0.5 if either.is_asyncio else 1.5)
+    either.primary.bring_up()
 
 
 @pytest.mark.spec("A-1", "G-18")
-async def test_at_a_silent_primary_scheduling_is_parked_and_cancelling_ends_at_its_deadline(either) -> None:
+async def test_scheduling_on_a_silent_primary_is_parked_and_cancelling_times_out(either) -> None:
     client = either.client(interval=60, attempt_timeout=timedelta(seconds=0.5))
     sender = client.get_queue_sender("orders")
     (number,) = await either.done(sender.schedule_messages(ServiceBusMessage("before"), LATER))

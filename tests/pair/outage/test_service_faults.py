@@ -10,16 +10,9 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import (
-    BacklogsCreated,
-    BacklogUnavailableError,
-    BacklogWithdrawn,
-    EntityFailedOver,
-    EntityRecovered,
-    EntityState,
-    StoredIn,
-)
+from sbpair import BacklogUnavailableError, EntityState, StoredIn
 from sbpair.broker.faults import RejectWith
+from sbpair.events import BacklogsCreated, BacklogWithdrawn, EntityFailedOver, EntityRecovered
 from sbpair.pair.amqp.composite import encode_composite
 from sbpair.pair.amqp.frames import frame
 from sbpair.pair.amqp.performatives import Close, Condition, Detach, Flow, Open
@@ -74,7 +67,7 @@ async def test_a_full_backlog_leaves_the_rotation_and_when_all_are_full_that_is_
 
 @pytest.mark.spec("F-53")
 @pytest.mark.parametrize("is_parked", [False, True], ids=["straight", "parked"])
-async def test_a_session_id_and_a_partition_key_that_differ_are_refused_before_anything_is_sent(
+async def test_differing_session_id_and_partition_key_are_refused_before_anything_is_sent(
     either: Either, is_parked: bool
 ) -> None:
     client = either.client(interval=0, ping=60)
@@ -102,7 +95,7 @@ def closed(answered: Passing, handle: int) -> bytes:
 
 @pytest.mark.spec("F-55", "G-4", "G-7")
 @pytest.mark.parametrize("ended", [detached, closed])
-async def test_a_send_whose_link_ends_in_wait_goes_again_over_a_new_one_and_says_that_it_may_be_twice(
+async def test_a_send_whose_link_ends_is_resent_on_a_new_link_and_marked_ambiguous(
     either: Either, tap: Tap, ended
 ) -> None:
     handles: list[int] = []
@@ -130,7 +123,7 @@ async def test_a_send_whose_link_ends_in_wait_goes_again_over_a_new_one_and_says
 @pytest.mark.slow
 @pytest.mark.spec("F-58", "G-18")
 @pytest.mark.parametrize(("interval", "budget"), [(0, 60), (60, 1)])
-async def test_without_credit_a_send_ends_by_its_deadline(
+async def test_a_send_without_credit_ends_by_its_deadline(
     either: Either, parks_early: None, tap: Tap, interval: int, budget: float
 ) -> None:
     """The SDK eventually sends without credit; the tap drops that transfer."""
@@ -172,7 +165,7 @@ async def test_a_connection_beyond_the_limit_counts_as_an_outage(either: Either,
 
 
 @pytest.mark.spec("F-69", "G-1", "G-2")
-async def test_what_was_on_its_way_to_a_backlog_when_the_entity_came_home_is_acknowledged_and_drained(
+async def test_a_message_on_its_way_to_a_backlog_at_the_failback_is_acknowledged_and_drained(
     either: Either,
 ) -> None:
     loop = asyncio.get_running_loop()

@@ -69,7 +69,7 @@ def count_renewals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.spec("F-66")
-async def test_a_clock_that_is_set_ahead_while_the_syphon_runs_costs_a_renewal_and_no_message(
+async def test_a_clock_set_ahead_during_a_drain_costs_a_renewal_and_no_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     renewals = count_renewals(monkeypatch)
@@ -100,7 +100,7 @@ async def test_a_clock_that_is_set_ahead_while_the_syphon_runs_costs_a_renewal_a
 
 @pytest.mark.slow
 @pytest.mark.spec("F-66", "G-4")
-async def test_a_woken_syphon_forwards_nothing_that_its_successor_has_forwarded() -> None:
+async def test_a_resumed_syphon_does_not_repeat_what_its_successor_forwarded() -> None:
     """It is suspended with deliveries in its socket; their locks end and another syphon forwards the messages."""
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         pair = pair_of(broker)
@@ -138,7 +138,7 @@ async def test_a_woken_syphon_forwards_nothing_that_its_successor_has_forwarded(
 
 
 @pytest.mark.spec("F-66", "F-44")
-async def test_what_waits_for_a_busy_primary_goes_out_only_while_its_lock_holds(
+async def test_a_message_waiting_for_a_busy_primary_is_sent_only_under_a_valid_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as broker:

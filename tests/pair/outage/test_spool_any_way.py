@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from sbpair import SpooledMessageRefused, SpoolReplayed, StoredIn
+from sbpair import StoredIn
+from sbpair.events import SpooledMessageRefused, SpoolReplayed
 from sbpair.pair.envelope.copies import raw
 from sbpair.pair.pairing.request.headroom import encoded_size
 from sbpair.pair.pairing.spool.store import Spool
@@ -46,9 +47,7 @@ def refused(either: Either) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.spec("R-2")
-async def test_backlogs_that_take_sessions_only_cost_nothing_that_was_acknowledged(
-    either: Either, spool: str
-) -> None:
+async def test_session_only_backlogs_lose_no_acknowledged_message(either: Either, spool: str) -> None:
     create_backlogs(either, requires_session=True)
     client = either.client(interval=0, ping=1, spool=spool, assume_backlogs_exist=True)
     sender = client.get_queue_sender("orders")
@@ -66,7 +65,7 @@ async def test_backlogs_that_take_sessions_only_cost_nothing_that_was_acknowledg
 
 @pytest.mark.slow
 @pytest.mark.spec("R-2", "P-22")
-async def test_what_is_too_large_once_rewritten_waits_for_the_primary_and_the_others_are_parked(
+async def test_messages_too_large_once_rewritten_wait_for_the_primary_and_the_others_are_parked(
     either: Either, spool: str
 ) -> None:
     create_backlogs(either)
@@ -91,7 +90,7 @@ async def test_what_is_too_large_once_rewritten_waits_for_the_primary_and_the_ot
 
 
 @pytest.mark.spec("R-2")
-async def test_what_the_primary_refused_comes_home_by_a_redrive_when_the_entity_takes_it(
+async def test_messages_the_primary_refused_come_home_by_redrive_once_it_accepts_them(
     either: Either, spool: str
 ) -> None:
     either.primary.create_queue("sessions", requires_session=True)

@@ -15,7 +15,7 @@ OVERRUN = 1.5  # seconds after its deadline that a blocking send may take
 
 @pytest.mark.slow
 @pytest.mark.spec("F-18", "G-18", "G-7", "P-4")
-async def test_sends_to_a_suspended_broker_end_by_their_deadline_and_what_it_stores_late_was_ambiguous(
+async def test_sends_to_a_suspended_broker_end_by_their_deadline_and_late_stores_were_marked_ambiguous(
     either: Either, parks_early: None
 ) -> None:
     hears, says = PROCESSES.Pipe(duplex=False)

@@ -37,7 +37,7 @@ def pair() -> Iterator[Pair]:
 
 @pytest.mark.slow
 @pytest.mark.spec("F-64")
-async def test_completions_whose_answers_are_lost_block_nothing_and_repeat_nothing(pair: Pair) -> None:
+async def test_completions_with_lost_answers_block_nothing_and_repeat_nothing(pair: Pair) -> None:
     with ChaosProxy("127.0.0.1", pair.secondary.port) as proxy:
         settings = {"operation_timeout": timedelta(seconds=3), "retry_backoff_max": timedelta(seconds=0.1)}
         syphon = pair.syphon(secondary_endpoint_address=f"127.0.0.1:{proxy.port}", **settings)
@@ -63,7 +63,7 @@ async def test_completions_whose_answers_are_lost_block_nothing_and_repeat_nothi
 
 @pytest.mark.slow
 @pytest.mark.spec("F-22", "G-27")
-async def test_stopped_at_twenty_random_moments_it_loses_and_repeats_nothing(pair: Pair) -> None:
+async def test_a_syphon_stopped_at_twenty_random_moments_loses_and_repeats_nothing(pair: Pair) -> None:
     """It stops as for SIGTERM. The locks last five minutes, so a message that is not released stays invisible."""
     random_moment = random.Random(22).uniform
     for index in range(BACKLOGS):
@@ -118,7 +118,7 @@ def port_of(context: ssl.SSLContext, host: str) -> Iterator[tuple[int, list[int]
     ],
     ids=["expired", "another host", "an unknown authority"],
 )
-async def test_a_certificate_that_proves_nothing_is_refused_and_nothing_is_said_in_plain(
+async def test_an_untrusted_certificate_is_refused_and_nothing_is_sent_in_plain_text(
     made_at: int, host: str, is_known: bool, says: str
 ) -> None:
     with (

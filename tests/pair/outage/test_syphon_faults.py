@@ -18,7 +18,7 @@ MESSAGES = 150  # at most one window in flight: 30 MB
 
 @pytest.mark.slow
 @pytest.mark.spec("F-20", "G-1", "G-3")
-async def test_a_syphon_without_memory_ends_with_an_error_and_loses_nothing(pair: Pair) -> None:
+async def test_a_syphon_out_of_memory_ends_with_an_error_and_loses_nothing(pair: Pair) -> None:
     body = bytes(LARGE)
     for start in range(0, MESSAGES, 50):
         await pair.park([parked(n, body=body) for n in range(start, start + 50)])
@@ -36,7 +36,7 @@ async def test_a_syphon_without_memory_ends_with_an_error_and_loses_nothing(pair
 
 
 @pytest.mark.spec("F-57", "G-4", "G-20")
-async def test_what_was_accepted_and_shows_itself_a_quarter_of_an_hour_later_is_not_sent_again(
+async def test_a_message_accepted_but_visible_fifteen_minutes_later_is_not_sent_again(
     shifted: Broker,
 ) -> None:
     shifted.namespace("contoso").delete_queue("orders")
@@ -54,7 +54,7 @@ async def test_what_was_accepted_and_shows_itself_a_quarter_of_an_hour_later_is_
 
 
 @pytest.mark.spec("F-59", "P-42")
-async def test_a_drain_finds_what_a_peek_does_not_show(pair: Pair) -> None:
+async def test_a_drain_finds_messages_that_a_peek_does_not_show(pair: Pair) -> None:
     """A peek shows one partition at a time and therefore cannot prove that a partitioned backlog is empty."""
     pair.secondary.delete_queue(pair.backlog(0))
     pair.secondary.create_queue(pair.backlog(0), enable_partitioning=True)

@@ -39,7 +39,7 @@ def copies(pair: Pair) -> int:
 
 @pytest.mark.slow
 @pytest.mark.spec("F-16", "G-1", "G-3", "F-7", "F-9", "F-10")
-async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in_flight(pair: Pair) -> None:
+async def test_three_kills_during_a_drain_lose_nothing_and_repeat_only_messages_in_flight(pair: Pair) -> None:
     sent = {f"m{n}" for n in range(MESSAGES)}
     for index in range(BACKLOGS):
         await pair.park([parked(n) for n in range(index, MESSAGES, BACKLOGS)], index)
@@ -75,7 +75,7 @@ async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in
     "is_told_twice",
     [pytest.param(False, id="once"), pytest.param(True, id="twice", marks=pytest.mark.trial)],
 )
-async def test_a_syphon_told_to_stop_in_mid_drain_loses_nothing_and_gives_the_rest_back_at_once(
+async def test_a_syphon_stopped_during_a_drain_loses_nothing_and_releases_the_rest_at_once(
     pair: Pair, is_told_twice: bool
 ) -> None:
     """After one signal it releases its messages: they are available before their locks of five minutes end."""

@@ -46,7 +46,7 @@ async def page_of(process: asyncio.subprocess.Process) -> str:
 
 @pytest.mark.slow
 @pytest.mark.spec("F-17")
-async def test_a_syphon_that_sleeps_through_its_locks_loses_nothing_and_repeats_each_once(
+async def test_a_syphon_that_sleeps_past_its_locks_loses_nothing_and_repeats_each_message_once(
     broker: Broker, pair: Pair
 ) -> None:
     sleeper = await start_syphon(pair, "--status-port", "0")

@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE
 
 @pytest.mark.spec("R-65")
 @pytest.mark.parametrize("connections", range(1, 12))
-def test_a_tap_that_ends_while_it_accepts_leaves_no_connection_open(
+def test_a_tap_that_ends_during_an_accept_leaves_no_connection_open(
     pairing: Pairing, connections: int
 ) -> None:
     with ExitStack() as clients:

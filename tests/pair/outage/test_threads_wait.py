@@ -1,4 +1,7 @@
-"""Threads that wait for a link, for name resolution or for a worker thread: the blocking test_crowd.py."""
+"""Threads that wait for a link, for name resolution or for a worker thread: the blocking test_crowd.py.
+
+What a batch waits for is shown for both clients.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from sbpair import BacklogWithdrawn, EntityFailedOver, EntityState, EntitySuspected, StoredIn
+from sbpair import EntityState, StoredIn
+from sbpair.events import BacklogWithdrawn, EntityFailedOver, EntitySuspected
 from sbpair.pair.pairing.blocking.sender_pool import PooledSender
-from tests.pair.outage.conftest import Pairing, options_of
+from tests.pair.outage.conftest import Either, Pairing, options_of
+from tests.pair.runtimes import runtime_of
 from tests.stopwatch import Stopwatch
 from tests.waiting import PATIENCE, wait_until
 
@@ -55,7 +60,7 @@ def may_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 @pytest.mark.spec("R-8")
 def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses_it(pairing, may_open) -> None:
     client = pairing.client(interval=60, suspect_policy="raise")
-    sender, pool = client.get_queue_sender("orders"), client._runtime.primary_pool("orders")
+    sender, pool = client.get_queue_sender("orders"), runtime_of(client).primary_pool("orders")
     calls = 0
     while calls < 3 or not pool._openings:  # a call may time out before it has begun one
         with pytest.raises(OperationTimeoutError):
@@ -74,7 +79,9 @@ def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses_it(pa
 def test_an_opening_that_fails_while_nobody_waits_counts_all_the_same(pairing, may_open) -> None:
     client = pairing.client(interval=60, suspect_policy="raise")
     pairing.primary.take_down("refuse")
-    while not client._runtime.primary_pool("orders")._openings:  # a call may time out before it has begun one
+    while (
+        not runtime_of(client).primary_pool("orders")._openings
+    ):  # a call may time out before it has begun one
         with pytest.raises(OperationTimeoutError):
             client.get_queue_sender("orders").send_messages(ServiceBusMessage("early"), timeout=0.05)
     assert client.state_of("orders") is EntityState.HEALTHY
@@ -86,7 +93,7 @@ def test_an_opening_that_fails_while_nobody_waits_counts_all_the_same(pairing, m
 def test_entering_a_sender_opens_its_link(pairing) -> None:
     client = pairing.client(interval=60)
     with client.get_queue_sender("orders") as sender:
-        assert len(client._runtime.primary_pool("orders")._idle) == 1
+        assert len(runtime_of(client).primary_pool("orders")._idle) == 1
         for _ in range(12):
             assert sender.send_messages(ServiceBusMessage("x"), timeout=60).stored_in is StoredIn.PRIMARY
 
@@ -104,7 +111,7 @@ def test_entering_a_sender_raises_nothing_while_the_primary_is_away(pairing) -> 
 def test_whoever_waits_for_a_link_at_the_failover_parks_at_once(pairing, may_open, crowd) -> None:
     client = pairing.client(interval=60, ping=60)
     sending = crowd(client.get_queue_sender("orders"), 100, timeout=60)
-    wait_until(lambda: client._runtime.primary_pool("orders")._waiting.__len__() == 100)
+    wait_until(lambda: runtime_of(client).primary_pool("orders")._waiting.__len__() == 100)
     client.fail_over("orders")
     assert {each.result(60).stored_in for each in sending} == {StoredIn.BACKLOG}
     assert sum(pairing.parked()) == 100
@@ -137,9 +144,9 @@ def test_a_primary_whose_name_is_not_found_costs_the_secondary_nothing(
 
 
 @pytest.mark.spec("R-13")
-def test_links_that_a_crowd_of_threads_has_left_are_closed_but_for_one(pairing, may_open, crowd) -> None:
+def test_idle_links_are_closed_after_many_concurrent_threads_but_for_one(pairing, may_open, crowd) -> None:
     client = pairing.client(interval=60)
-    sender, pool = client.get_queue_sender("orders"), client._runtime.primary_pool("orders")
+    sender, pool = client.get_queue_sender("orders"), runtime_of(client).primary_pool("orders")
     sending = crowd(sender, 30, timeout=60)
     wait_until(lambda: len(pool._openings) == 30)
     may_open.set()
@@ -152,24 +159,24 @@ def test_links_that_a_crowd_of_threads_has_left_are_closed_but_for_one(pairing, 
 
 
 @pytest.mark.spec("R-11")
-def test_a_batch_waits_for_a_silent_primary_once_and_that_counts(pairing) -> None:
-    client = pairing.client(interval=60, timeout=60)
-    pairing.primary.take_down("silent")
+async def test_a_batch_waits_for_a_silent_primary_once_and_that_counts(either: Either) -> None:
+    client = either.client(interval=60, timeout=60)
+    either.primary.take_down("silent")
     sender = client.get_queue_sender("orders")
     with Stopwatch() as watch:
-        assert sender.create_message_batch(timeout=1.5).max_size_in_bytes == 256 * 1024
+        assert (await either.done(sender.create_message_batch(timeout=1.5))).max_size_in_bytes == 256 * 1024
         assert client.state_of("orders") is EntityState.SUSPECT
         for _ in range(20):
-            sender.create_message_batch()
+            await either.done(sender.create_message_batch())
     assert watch.seconds < 10
-    pairing.primary.bring_up()
+    either.primary.bring_up()
 
 
 @pytest.mark.spec("R-11")
-def test_a_batch_has_the_last_limit_known_while_the_primary_is_away(pairing) -> None:
-    client = pairing.client(interval=60)
+async def test_a_batch_has_the_last_limit_known_while_the_primary_is_away(either: Either) -> None:
+    client = either.client(interval=60)
     sender = client.get_queue_sender("orders")
-    known = sender.create_message_batch().max_size_in_bytes
+    known = (await either.done(sender.create_message_batch())).max_size_in_bytes
     sender._batch_limit = known + 1  # stands for an entity with a limit other than the default
     client.fail_over("orders")
-    assert sender.create_message_batch().max_size_in_bytes == known + 1
+    assert (await either.done(sender.create_message_batch())).max_size_in_bytes == known + 1

@@ -24,7 +24,7 @@ UINT_MAX = 0xFFFF_FFFF  # milliseconds: the longest a header can say
 
 
 @pytest.mark.spec("G-14", "G-16")
-async def test_a_dwell_longer_than_the_time_to_live_expires_nothing_and_the_whole_span_starts_again() -> None:
+async def test_time_in_a_backlog_does_not_count_against_the_time_to_live() -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as broker:
         primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
         primary.create_queue("orders")
@@ -62,7 +62,7 @@ def driven(span: timedelta) -> Iterator[None]:
 
 @pytest.mark.spec("G-15", "F-86")
 @pytest.mark.parametrize("is_asyncio", [False, True])
-async def test_with_a_deadline_a_message_lives_for_what_is_left_and_a_late_one_is_set_aside(
+async def test_with_a_deadline_a_message_keeps_its_remaining_time_and_a_late_one_is_dead_lettered(
     shifted: Broker, is_asyncio: bool
 ) -> None:
     client = paired(shifted, is_asyncio=is_asyncio, ttl_policy="deadline")
@@ -97,9 +97,7 @@ async def test_with_a_deadline_a_message_lives_for_what_is_left_and_a_late_one_i
 
 @pytest.mark.spec("G-15")
 @pytest.mark.parametrize("minutes", [-5, 5])
-async def test_clocks_that_differ_move_the_deadline_by_as_much_and_lose_nothing(
-    shifted: Broker, minutes: int
-) -> None:
+async def test_differing_clocks_shift_the_deadline_and_lose_nothing(shifted: Broker, minutes: int) -> None:
     """The sender sets the deadline and the syphon checks it, so a difference of clocks shifts it, as documented."""
     with paired(shifted, is_asyncio=False, ttl_policy="deadline") as client:
         client.hold("orders")
@@ -139,10 +137,10 @@ async def test_an_absolute_expiry_time_survives_the_stay_in_a_backlog(
 @pytest.mark.spec("G-16")
 @pytest.mark.parametrize(
     "milliseconds",
-    [1, int(24.9 * DAY), 25 * DAY, int(49.7 * DAY), 60 * DAY, None],
-    ids=["1 ms", "24.9 d", "25 d", "49.7 d", "60 d", "none"],
+    [1, int(24.9 * DAY), 25 * DAY, int(49.7 * DAY), None],
+    ids=["1 ms", "24.9 d", "25 d", "49.7 d", "none"],
 )
-async def test_every_span_goes_through_a_backlog_and_back(shifted: Broker, milliseconds: int | None) -> None:
+async def test_every_time_span_survives_parking(shifted: Broker, milliseconds: int | None) -> None:
     message = ServiceBusMessage("x")
     assert message.raw_amqp_message.header is not None
     message.raw_amqp_message.header.time_to_live = milliseconds
@@ -156,8 +154,6 @@ async def test_every_span_goes_through_a_backlog_and_back(shifted: Broker, milli
         plain.get_queue_receiver("orders") as receiver,
     ):
         (peeked,) = receiver.peek_messages(1)  # a peek also shows expired messages (T-2)
-        properties, header = peeked.raw_amqp_message.properties, peeked.raw_amqp_message.header
+        header = peeked.raw_amqp_message.header
         span = None if header is None else header.time_to_live
-        if milliseconds is not None and milliseconds > UINT_MAX:  # such a span is sent as two instants
-            span = properties.absolute_expiry_time - properties.creation_time
     assert span == milliseconds

@@ -9,19 +9,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
-from sbpair import (
-    BacklogsCreated,
-    EntityFailedOver,
-    ObservationOptions,
-    PairFaulted,
-    SideFaulted,
-    StoredIn,
-)
+from sbpair import ObservationOptions, StoredIn
+from sbpair.events import BacklogsCreated, EntityFailedOver, PairFaulted, SideFaulted
 from sbpair.observation import Journal, JournalError, StatusError
 from sbpair.pair.observation.journal_reading import journal_files, read
 from sbpair.pair.observation.record import WriterRole
@@ -29,6 +24,7 @@ from sbpair.syphon import SyphonState
 from tests.children import exit_code_of
 from tests.pair.outage.conftest import AsyncPairing, Pairing, options_of
 from tests.pair.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon is a fixture)
+from tests.pair.runtimes import runtime_of
 from tests.waiting import wait_until
 
 PAGES = ("127.0.0.1", 0)
@@ -41,7 +37,7 @@ def records(directory: Path) -> list[dict]:
 
 def page(client: object, name: str) -> tuple[int, str]:
     """Return the status code and the text of a page."""
-    port = client._runtime._observer.port  # type: ignore[attr-defined]
+    port = runtime_of(client)._observer.port
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=60) as answer:
             return answer.status, answer.read().decode()
@@ -66,7 +62,7 @@ def test_the_journal_has_every_event_and_its_closing_record_and_no_healthy_send(
     assert "send_accepted" not in told
 
 
-def test_a_line_for_each_accepted_send_is_there_when_asked_for(pairing: Pairing, tmp_path: Path) -> None:
+def test_accepted_sends_are_logged_one_per_line_where_so_configured(pairing: Pairing, tmp_path: Path) -> None:
     watched = ObservationOptions(journal=tmp_path, journal_sends=True)
     with pairing.client(observation=watched) as client, client.get_queue_sender("orders") as sender:
         for name in ("m-1", "m-2", "m-3"):
@@ -74,6 +70,28 @@ def test_a_line_for_each_accepted_send_is_there_when_asked_for(pairing: Pairing,
     sent = [record for record in records(tmp_path) if record["event"] == "send_accepted"]
     assert [record["message_ids"] for record in sent] == [["m-1"], ["m-2"], ["m-3"]]
     assert {record["stored_in"] for record in sent} == {"primary"}
+
+
+@pytest.mark.spec("R-226")
+def test_the_journal_has_a_checksum_of_each_body_wherever_it_is_stored(
+    pairing: Pairing, tmp_path: Path
+) -> None:
+    watched = ObservationOptions(journal=tmp_path, journal_sends=True)
+    with pairing.client(observation=watched) as client, client.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage("a"))
+        batch = sender.create_message_batch()
+        batch.add_message(ServiceBusMessage("b"))
+        sender.send_messages(batch)
+        client.hold("orders")
+        sender.send_messages([ServiceBusMessage(b"cc"), ServiceBusMessage(b"")])
+    told = [(record["event"], record["checksums"]) for record in records(tmp_path) if "checksums" in record]
+    parked = [crc32(b"cc"), crc32(b"")]
+    assert told == [
+        ("send_accepted", [crc32(b"a")]),
+        ("send_accepted", [crc32(b"b")]),
+        ("message_parked", parked),
+        ("send_accepted", parked),
+    ]
 
 
 def test_the_pages_tell_how_the_client_is(pairing: Pairing) -> None:
@@ -98,7 +116,7 @@ def test_the_pages_tell_how_the_client_is(pairing: Pairing) -> None:
 
 @pytest.mark.spec("P-50")
 @pytest.mark.spec("R-61")
-def test_a_client_is_not_ready_while_the_primary_refuses_its_key_unless_sends_are_redirected(
+def test_a_client_refused_by_its_primary_is_not_ready_unless_sends_are_redirected(
     pairing: Pairing,
 ) -> None:
     watched = options_of(observation=ObservationOptions(status=PAGES))
@@ -146,19 +164,19 @@ def test_the_pages_and_the_metrics_tell_of_a_side_that_refuses_its_key(pairing: 
 
 
 @pytest.mark.spec("F-19")
-def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
+def test_a_forked_child_writes_its_own_journal_and_serves_its_own_pages(
     pairing: Pairing, tmp_path: Path
 ) -> None:
     client = pairing.client(observation=ObservationOptions(journal=tmp_path, status=PAGES))
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("x"))
-    mine = client._runtime._observer.port
+    mine = runtime_of(client)._observer.port
     pairing.wait_for(BacklogsCreated)  # no background thread is busy during the fork
     child = os.fork()
     if child == 0:
         try:
             sender.send_messages(ServiceBusMessage("of the child"), timeout=30)
-            is_own = client._runtime._observer.port not in (mine, None)
+            is_own = runtime_of(client)._observer.port not in (mine, None)
             wait_until(lambda: page(client, "health")[0] == 200)
             client.hold("orders")
             client.close()
@@ -172,7 +190,9 @@ def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
     assert len({record["writer"] for record in closed}) == 2
 
 
-def test_what_cannot_begin_is_said_when_the_first_sender_is_made(pairing: Pairing, tmp_path: Path) -> None:
+def test_an_observer_that_cannot_start_is_reported_at_the_first_sender(
+    pairing: Pairing, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     client = pairing.client(observation=ObservationOptions(journal=tmp_path / "file"))
     with pytest.raises(JournalError, match="file"):
@@ -182,7 +202,7 @@ def test_what_cannot_begin_is_said_when_the_first_sender_is_made(pairing: Pairin
         other.get_queue_sender("orders")
 
 
-def test_what_could_not_begin_hinders_nothing_else_and_begins_when_it_can(
+def test_an_observer_that_cannot_start_hinders_nothing_and_starts_later(
     pairing: Pairing, tmp_path: Path
 ) -> None:
     blocked = tmp_path / "journal"
@@ -191,14 +211,14 @@ def test_what_could_not_begin_hinders_nothing_else_and_begins_when_it_can(
     for _ in range(2):
         with pytest.raises(JournalError, match="journal"):
             client.get_queue_sender("orders")
-    wait_until(lambda: client._runtime._syphon.status.state in CONNECTED)
+    wait_until(lambda: runtime_of(client)._syphon.status.state in CONNECTED)
     blocked.unlink()
     client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
     client.close()
     assert "journal_opened" in [record["event"] for record in records(blocked)]
 
 
-def test_what_began_beside_what_could_not_is_counted_once_when_both_have_begun(
+def test_an_observer_that_starts_beside_a_late_one_counts_each_event_once(
     pairing: Pairing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unavailable(*_: object, **settings: object) -> Journal:
@@ -239,7 +259,7 @@ def roles_opened(directory: Path) -> list[str]:
 
 
 @pytest.mark.spec("C-19", "R-14")
-def test_processors_whose_journal_cannot_be_opened_are_observed_from_the_next_one_on(
+def test_processors_are_observed_once_the_journal_can_be_opened(
     pairing: Pairing, tmp_path: Path, no_receiver_journal: pytest.MonkeyPatch
 ) -> None:
     with pairing.client(observation=ObservationOptions(journal=tmp_path), ping=60) as client:
@@ -252,7 +272,7 @@ def test_processors_whose_journal_cannot_be_opened_are_observed_from_the_next_on
 
 
 @pytest.mark.spec("C-19", "R-14")
-async def test_with_asyncio_processors_whose_journal_cannot_be_opened_are_observed_from_the_next_start_on(
+async def test_with_asyncio_processors_are_observed_once_the_journal_can_be_opened(
     aio_pairing: AsyncPairing, tmp_path: Path, no_receiver_journal: pytest.MonkeyPatch
 ) -> None:
     client = aio_pairing.client(observation=ObservationOptions(journal=tmp_path), ping=60)
@@ -266,7 +286,7 @@ async def test_with_asyncio_processors_whose_journal_cannot_be_opened_are_observ
     assert roles_opened(tmp_path) == ["receiver", "sender"]
 
 
-async def test_with_asyncio_what_could_not_begin_begins_when_it_can(
+async def test_with_asyncio_an_observer_that_could_not_start_starts_later(
     aio_pairing: AsyncPairing, tmp_path: Path
 ) -> None:
     blocked = tmp_path / "journal"
@@ -276,14 +296,15 @@ async def test_with_asyncio_what_could_not_begin_begins_when_it_can(
     for _ in range(2):
         with pytest.raises(JournalError, match="journal"):
             await client.__aenter__()
-    assert client._runtime._syphon._task is not None
     blocked.unlink()
     async with client:
         pass
     assert "journal_opened" in [record["event"] for record in records(blocked)]
 
 
-async def test_with_asyncio_the_same_is_written_and_served(aio_pairing: AsyncPairing, tmp_path: Path) -> None:
+async def test_with_asyncio_journal_and_pages_are_written_and_served(
+    aio_pairing: AsyncPairing, tmp_path: Path
+) -> None:
     watched = ObservationOptions(journal=tmp_path, journal_sends=True, status=PAGES)
     client = aio_pairing.client(observation=watched, ping=60)
     async with client, client.get_queue_sender("orders") as sender:
@@ -298,7 +319,7 @@ async def test_with_asyncio_the_same_is_written_and_served(aio_pairing: AsyncPai
     assert "send_accepted" in told
 
 
-async def test_with_asyncio_what_cannot_begin_is_said_on_entering(
+async def test_with_asyncio_an_observer_that_cannot_start_is_reported_on_entering(
     aio_pairing: AsyncPairing, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -308,7 +329,9 @@ async def test_with_asyncio_what_cannot_begin_is_said_on_entering(
             pass
 
 
-def test_a_client_that_hosts_a_syphon_shows_it_too(pairing: Pairing, tmp_path: Path) -> None:
+def test_a_client_with_a_hosted_syphon_shows_the_syphon_on_its_pages(
+    pairing: Pairing, tmp_path: Path
+) -> None:
     watched = ObservationOptions(journal=tmp_path, status=PAGES)
     with pairing.client(enable_syphon=True, observation=watched, ping=60) as client:
         client.hold("orders")

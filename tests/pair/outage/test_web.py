@@ -72,7 +72,7 @@ def serving(command: tuple[str, ...], pair: Namespaces, folder: Path) -> Iterato
         pytest.param((*GUNICORN, "--preload"), id="flask-preload"),  # the workers are forks: the harder way
     ],
 )
-def test_every_order_of_an_outage_is_taken_and_arrives_once(
+def test_every_order_placed_in_an_outage_is_accepted_and_arrives_once(
     command: tuple[str, ...], pair: Namespaces, tmp_path: Path
 ) -> None:
     with serving(command, pair, tmp_path) as caller:

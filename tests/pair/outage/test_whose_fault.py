@@ -9,9 +9,10 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import BacklogWithdrawn, EntityState, PairedServiceBusClient, SendRaised, StoredIn
+from sbpair import EntityState, PairedServiceBusClient, StoredIn
 from sbpair.broker.errors import BrokerError
 from sbpair.broker.faults import RejectWith
+from sbpair.events import BacklogWithdrawn, SendRaised
 from tests.pair.outage.conftest import Either
 from tests.pair.outage.tap import Passing, Tap
 
@@ -48,9 +49,7 @@ def secondary_tap(either: Either) -> Iterator[Tap]:
 
 @pytest.mark.slow
 @pytest.mark.spec("R-4", "G-7")
-async def test_after_a_garbled_answer_a_send_that_is_raised_is_ambiguous_and_counts(
-    either: Either, tap: Tap
-) -> None:
+async def test_a_send_raised_after_a_garbled_answer_is_ambiguous_and_counts(either: Either, tap: Tap) -> None:
     client = either.client(interval=60, suspect_policy="raise")
     tap.rule = first_answer_garbled("orders")
     with pytest.raises(ServiceBusError):
@@ -64,9 +63,7 @@ async def test_after_a_garbled_answer_a_send_that_is_raised_is_ambiguous_and_cou
 
 @pytest.mark.slow
 @pytest.mark.spec("R-4", "P-4")
-async def test_after_a_garbled_answer_a_send_is_redirected_and_says_that_it_is_ambiguous(
-    either: Either, tap: Tap
-) -> None:
+async def test_a_send_redirected_after_a_garbled_answer_is_marked_ambiguous(either: Either, tap: Tap) -> None:
     client = either.client(interval=0, ping=60)
     tap.rule = first_answer_garbled("orders")
     receipt = await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"))
@@ -125,7 +122,7 @@ async def test_one_backlog_that_requires_sessions_fails_no_send(either: Either) 
 @pytest.mark.parametrize(
     "condition", ["amqp:link:message-size-exceeded", "amqp:not-allowed", "amqp:decode-error"]
 )
-async def test_what_one_backlog_refuses_as_the_callers_fault_goes_to_the_next(
+async def test_a_message_one_backlog_refuses_as_the_callers_error_goes_to_the_next(
     either: Either, condition: str
 ) -> None:
     client = await held(either)
@@ -138,7 +135,7 @@ async def test_what_one_backlog_refuses_as_the_callers_fault_goes_to_the_next(
 
 
 @pytest.mark.spec("R-3")
-async def test_what_every_backlog_refuses_is_raised_as_the_first_said_it_and_none_is_withdrawn(
+async def test_a_message_every_backlog_refuses_raises_the_first_error_and_withdraws_none(
     either: Either,
 ) -> None:
     client = await held(either)

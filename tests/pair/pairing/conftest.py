@@ -13,7 +13,7 @@ from sbpair.pair.pairing.decide.pair import Attempt, Pair, Result, SendFlow, Ste
 from sbpair.pair.pairing.decide.retry import NO_RETRIES, RetryPolicy
 from sbpair.pair.pairing.decide.rotation import Choice
 from sbpair.pair.pairing.outcome import Classification, Failure, Outcome
-from sbpair.pair.pairing.shared import base_runtime
+from sbpair.pair.pairing.shared import base_runtime, failures, sides
 from tests.pair.pairing.quiet_runtime import NOW
 
 Answer = Callable[[Step], Result]
@@ -89,6 +89,13 @@ def is_primary(step: Step) -> bool:
     return isinstance(step, Attempt) and step.backlog is None
 
 
+class Midway(random.Random):
+    """Draws the middle of each range, so that the pauses of retries are those of the policy."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
 def make_pair(
     interval: float = 60.0,
     ping: float = 60.0,
@@ -105,7 +112,7 @@ def make_pair(
         failover_interval=interval,
         ping_interval=ping,
         backlog_count=backlogs,
-        rng=random.Random(seed),
+        rng=Midway(seed) if retry.total else random.Random(seed),
         redirects_suspects=redirects,
         spills_on_quota=spills,
         busy_limit=busy_limit,
@@ -137,7 +144,8 @@ def pair_of() -> Callable[..., Driver]:
 def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Freeze the runtimes' monotonic clock at 1000 s."""
     clock = SimpleNamespace(monotonic=lambda: NOW, time_ns=lambda: 5_000_000_999_999)
-    monkeypatch.setattr(base_runtime, "time", clock)
+    for module in (base_runtime, failures, sides):
+        monkeypatch.setattr(module, "time", clock)
     monkeypatch.delenv("SBPAIR_DISABLE", raising=False)
 
 

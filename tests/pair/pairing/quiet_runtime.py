@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sbpair import (
-    Failure,
-    PairedNamespaceOptions,
-    PairingEvent,
-)
+from sbpair import Failure, PairedNamespaceOptions
+from sbpair.events import PairingEvent
 from sbpair.pair.ground.side import Side
+from sbpair.pair.pairing.decide.pair import Result
 from sbpair.pair.pairing.outcome import Classification
 from sbpair.pair.pairing.shared.address import SdkNamespace, SdkSettings
 from sbpair.pair.pairing.shared.base_runtime import (
@@ -55,3 +53,26 @@ class Base(BaseRuntime):
 
     def _timers_changed(self) -> None:
         self.timer_checks += 1
+
+    # what the runtimes above do with their own
+
+    def hear(self, backlog: int | None, result: Result) -> None:
+        self._hear(backlog, result)
+
+    def next_timer(self) -> float | None:
+        return self._timer()
+
+    def happened(self) -> list[PairingEvent]:
+        return list(self._happened())
+
+    def flow(self, *given: Any) -> Any:
+        return self._flow(*given)
+
+    def flow_again(self, *given: Any) -> Any:
+        return self._flow_again(*given)
+
+    def check_room(self, *given: Any) -> None:
+        self._check_room(*given)
+
+    def sized(self, sizes: Any) -> None:
+        self._sized(sizes)

@@ -51,7 +51,7 @@ GOOD = string("contoso-dr.servicebus.windows.net", emulator=False)
     ],
 )
 @pytest.mark.parametrize("side", ["primary", "secondary"])
-def test_a_bad_connection_string_is_told_by_side_and_by_what_is_missing_never_the_key(
+def test_a_bad_connection_string_is_reported_with_side_and_fault_and_never_the_key(
     side: str, text: str, missing: str
 ) -> None:
     both = {"primary": GOOD, "secondary": GOOD, side: text}
@@ -61,7 +61,7 @@ def test_a_bad_connection_string_is_told_by_side_and_by_what_is_missing_never_th
     assert raised.value.__cause__ is None
 
 
-def test_a_connection_string_of_one_entity_opens_that_entity_and_no_backlog_queue() -> None:
+def test_a_connection_string_of_one_entity_opens_only_that_entity() -> None:
     primary = string("contoso.servicebus.windows.net", emulator=False, extra=";EntityPath=orders")
     with paired(primary, GOOD) as client:
         client.get_queue_sender("orders").close()
@@ -87,7 +87,7 @@ def test_a_namespace_cannot_be_paired_with_itself(primary: str, secondary: str) 
         paired(primary, secondary, name="contoso")
 
 
-def test_two_namespaces_of_one_name_need_to_be_told_apart() -> None:
+def test_two_namespaces_with_one_name_must_be_distinguished() -> None:
     both = string("contoso.example:5001"), string("contoso.other.example:5002")
     with pytest.raises(ValueError, match="primary_namespace_name"):
         paired(*both)
@@ -97,13 +97,13 @@ def test_two_namespaces_of_one_name_need_to_be_told_apart() -> None:
 
 
 @pytest.mark.spec("R-60")
-def test_two_brokers_on_this_machine_are_told_apart_by_their_ports() -> None:
+def test_two_local_brokers_are_distinguished_by_their_ports() -> None:
     with paired(string("localhost:5001"), string("localhost:5002")) as client:
         assert (client.primary.label, client.secondary.label) == ("localhost-5001", "localhost-5002")
 
 
 @pytest.mark.spec("R-60")
-def test_a_client_is_made_of_what_the_environment_refers_to(monkeypatch, tmp_path) -> None:
+def test_a_client_is_created_from_environment_references(monkeypatch, tmp_path) -> None:
     (tmp_path / "primary").write_text(GOOD)
     monkeypatch.setenv("SBPAIR_PRIMARY", f"file:{tmp_path / 'primary'}")
     monkeypatch.setenv("SBPAIR_SECONDARY", string("localhost:5002"))
@@ -164,7 +164,7 @@ async def done(answer: object) -> object:
 @pytest.mark.parametrize("skin", [sbpair, sbpair.aio])
 @pytest.mark.parametrize("transport", TransportType)
 @pytest.mark.parametrize("content", [None, "no certificate"])
-async def test_authorities_that_cannot_be_read_are_told_at_the_first_use_and_are_no_outage(
+async def test_unreadable_ca_files_are_reported_at_the_first_use_and_are_no_outage(
     skin: ModuleType, transport: TransportType, content: str | None, tmp_path: Path
 ) -> None:
     file = tmp_path / "authorities.pem"

@@ -63,7 +63,7 @@ def failed_over(primary: Primary) -> None:
     primary.state = EntityState.FAILED_OVER
 
 
-def test_a_primary_that_answers_is_asked() -> None:
+def test_administration_calls_go_to_a_primary_that_answers() -> None:
     loan = Primary().loan()
     assert loan.create_queue("orders", lock_duration="PT1M").lock_duration == "PT1M"
     assert loan.get_queue_runtime_properties("orders").total_message_count == 3
@@ -71,7 +71,7 @@ def test_a_primary_that_answers_is_asked() -> None:
 
 
 @pytest.mark.parametrize("make_away", [away, busy, failed_over])
-def test_while_the_primary_is_away_a_queue_counts_as_existing(make_away: Callable[[Primary], None]) -> None:
+def test_a_queue_counts_as_existing_while_the_primary_is_away(make_away: Callable[[Primary], None]) -> None:
     primary = Primary()
     loan = primary.loan()
     loan.get_queue_runtime_properties("orders")
@@ -82,7 +82,7 @@ def test_while_the_primary_is_away_a_queue_counts_as_existing(make_away: Callabl
     assert loan.get_queue_runtime_properties("never seen").total_message_count == 0
 
 
-def test_one_that_did_not_answer_is_asked_again_after_a_while_only() -> None:
+def test_a_primary_that_did_not_answer_is_asked_again_only_after_a_while() -> None:
     primary = Primary()
     loan = primary.loan()
     away(primary)

@@ -18,7 +18,7 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_body_that_hangs_is_ended_and_the_task_goes_on_uncancelled() -> None:
+async def test_a_hanging_body_is_timed_out_and_the_task_stays_uncancelled() -> None:
     limits = CallLimits()
     with pytest.raises(TimeoutError), limits.within(0.0):
         await forever()
@@ -39,7 +39,7 @@ async def test_a_body_in_time_leaves_no_trace_and_the_timer_stops() -> None:
     assert not limits._active
 
 
-async def test_of_two_limits_the_one_that_is_over_raises() -> None:
+async def test_the_expired_one_of_two_nested_timeouts_raises() -> None:
     limits = CallLimits()
     with limits.within(PATIENCE) as outer, pytest.raises(TimeoutError), limits.within(0.0):
         await forever()
@@ -48,7 +48,7 @@ async def test_of_two_limits_the_one_that_is_over_raises() -> None:
         await forever()
 
 
-async def test_a_task_that_is_cancelled_by_its_caller_too_stays_cancelled() -> None:
+async def test_a_task_also_cancelled_by_its_caller_stays_cancelled() -> None:
     limits = CallLimits()
 
     async def work() -> None:
@@ -66,7 +66,7 @@ async def test_a_task_that_is_cancelled_by_its_caller_too_stays_cancelled() -> N
     assert task.cancelled()
 
 
-async def test_a_cancellation_that_the_body_swallows_is_raised_behind_it() -> None:
+async def test_a_cancellation_swallowed_by_the_body_is_raised_after_it() -> None:
     limits = CallLimits()
 
     async def work() -> None:
@@ -80,7 +80,7 @@ async def test_a_cancellation_that_the_body_swallows_is_raised_behind_it() -> No
         await task
 
 
-async def test_an_error_of_the_body_is_raised_as_it_is() -> None:
+async def test_an_error_of_the_body_is_raised_unchanged() -> None:
     with pytest.raises(ZeroDivisionError), CallLimits().within(PATIENCE):
         raise ZeroDivisionError
 
@@ -99,7 +99,7 @@ async def test_shortened_limits_end_the_calls_in_progress() -> None:
     assert [type(each) for each in ended] == [TimeoutError] * 3
 
 
-async def test_many_calls_have_one_timer() -> None:
+async def test_many_calls_share_one_timer() -> None:
     limits, loop = CallLimits(), asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         stack.enter_context(limits.within(PATIENCE))

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 from azure.core.settings import settings
@@ -24,6 +25,7 @@ from sbpair.pair.pairing.request.request import freeze
 from sbpair.pair.pairing.shared import base_runtime
 from sbpair.pair.pairing.spool import file as spool_file
 from sbpair.pair.pairing.spool.store import Entry, Spool
+from tests.pair.runtimes import runtime_of
 from tests.trials.simulation.payloads import encoded
 
 KEYED = "SharedAccessKeyName=name;SharedAccessKey=key"
@@ -40,16 +42,16 @@ def test_a_message_too_large_to_be_parked_is_caught_as_the_sdks_error_of_size() 
     assert "is too large for a backlog queue" in str(error)
 
 
-def test_an_attempt_that_may_have_been_stored_makes_what_the_primary_takes_next_ambiguous() -> None:
+def test_an_ambiguous_attempt_makes_the_next_accepted_one_ambiguous() -> None:
     lost = Classification(Failure.UNAVAILABLE, "lost", is_ambiguous=True, is_link_in_doubt=True)
-    flow = primary_flow(0.0, 60.0, Result(1.0, OSError("lost"), lost, was_reused=True))
+    flow = primary_flow(0.0, 60.0, Random(1), Result(1.0, OSError("lost"), lost, was_reused=True))
     next(flow)
     with pytest.raises(StopIteration) as landed:
         flow.send(Result(2.0))
     assert landed.value.value == Stored(None, is_ambiguous=True)
 
 
-def test_a_creation_time_beside_a_time_to_live_is_the_services_as_it_is_on_the_primary() -> None:
+def test_a_creation_time_with_a_time_to_live_is_left_to_the_service() -> None:
     message = AmqpAnnotatedMessage(
         data_body=b"x",
         header=AmqpMessageHeader(time_to_live=60_000),
@@ -90,7 +92,7 @@ def traced() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("traced")
-def test_what_goes_to_the_spool_carries_the_span_of_the_send() -> None:
+def test_a_spooled_message_carries_the_span_of_its_send() -> None:
     own = ServiceBusMessage("x", application_properties={"traceparent": "mine", "n": 1})
     request = freeze([ServiceBusMessage("x", time_to_live=timedelta(minutes=1)), own])
     request.carry_trace()
@@ -102,7 +104,7 @@ def test_what_goes_to_the_spool_carries_the_span_of_the_send() -> None:
     assert own.application_properties == {"traceparent": "mine", "n": 1}
 
 
-def test_without_tracing_a_spooled_message_stays_as_it_is() -> None:
+def test_without_tracing_a_spooled_message_is_unchanged() -> None:
     request = freeze(ServiceBusMessage("x"))
     request.carry_trace()
     assert copies.raw(request.messages[0]).application_properties is None
@@ -119,7 +121,7 @@ def damaged(path: Path) -> Path:
     return path
 
 
-def test_a_client_of_asyncio_does_not_read_its_spool_in_the_loop_and_finds_damage_all_the_same(
+def test_an_asyncio_client_reads_its_spool_outside_the_loop_and_still_finds_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = damaged(tmp_path / "spool")
@@ -140,7 +142,7 @@ def test_a_client_of_asyncio_does_not_read_its_spool_in_the_loop_and_finds_damag
     spool.close()
 
 
-def test_what_waits_is_counted_by_the_index_whatever_the_size_of_the_messages(tmp_path: Path) -> None:
+def test_the_index_counts_waiting_messages_whatever_their_size(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool", primary="contoso")
     asked: list[str] = []
     spool._connection.set_trace_callback(asked.append)
@@ -152,18 +154,18 @@ def test_what_waits_is_counted_by_the_index_whatever_the_size_of_the_messages(tm
     spool.close()
 
 
-async def test_a_forked_client_says_once_that_the_spool_stays_with_its_parent(
+async def test_a_forked_client_logs_once_that_the_spool_stays_with_its_parent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = PairedNamespaceOptions(spool=tmp_path / "spool", assume_backlogs_exist=True)
     client = aio.PairedServiceBusClient.from_connection_strings(*BOTH, options=options)
-    spooling = client._runtime._spooling
+    spooling = runtime_of(client).spool.flow
     assert spooling is not None
-    client._runtime.reopen_in_child()  # as after a fork
+    runtime_of(client).reopen_in_child()  # as after a fork
     request = freeze(ServiceBusMessage("x"))
     with caplog.at_level(logging.WARNING, "sbpair"):
         for _ in range(2):
-            client._runtime._flow("orders", request, base_runtime.Choice(), 0.0, 60.0, None)
+            runtime_of(client)._flow("orders", request, base_runtime.Choice(), 0.0, 60.0, None)
     assert caplog.text.count("stays with the process that this one was forked from") == 1
     await client.close()
 
@@ -184,7 +186,7 @@ def test_a_partition_key_of_bytes_is_parked_as_bytes(key: bytes) -> None:
 
 @pytest.mark.spec("P-21")
 @pytest.mark.parametrize("key", ["k", b"k", b"\xff"], ids=["text", "bytes", "no text"])
-def test_a_partition_key_comes_home_as_it_was_given(key: str | bytes) -> None:
+def test_a_partition_key_comes_home_unchanged(key: str | bytes) -> None:
     message = AmqpAnnotatedMessage(data_body=b"x", annotations={b"x-opt-partition-key": key})
     home = restore(encoded(park.park(message, "orders")), now=0)
     assert isinstance(home, Forward)

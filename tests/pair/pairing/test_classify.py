@@ -20,7 +20,8 @@ from azure.servicebus._common import constants
 from azure.servicebus._pyamqp import error as amqp_errors
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from sbpair import ClassifierFailed, Failure, PairedNamespaceOptions
+from sbpair import Failure, PairedNamespaceOptions
+from sbpair.events import ClassifierFailed
 from sbpair.pair.auth.credential import (
     CredentialRefusedError,
     TokenUnavailableError,
@@ -95,7 +96,7 @@ def test_every_condition_the_sdk_knows_is_judged() -> None:
 
 @pytest.mark.spec("P-3")
 @pytest.mark.parametrize("condition", sorted(BY_CONDITION))
-def test_class_and_condition_agree_on_what_a_rejection_means(condition: str) -> None:
+def test_class_and_condition_of_a_rejection_agree(condition: str) -> None:
     assert classify(raised_for(condition)).failure is BY_CONDITION[condition][0]
 
 
@@ -131,7 +132,7 @@ def test_a_rejected_message_is_judged_by_its_condition(condition: str, failure: 
 @pytest.mark.parametrize(
     ("status", "failure"), [(400, CONF), (401, CONF), (403, CONF), (404, CONF), (500, U), (503, U), (0, U)]
 )
-def test_a_refused_token_is_judged_by_its_status_whatever_the_sdk_dresses_it_as(
+def test_a_refused_token_is_judged_by_its_status_whatever_class_the_sdk_uses(
     status: int, failure: Failure, custom_endpoint: str | None
 ) -> None:
     classification = classify(refused_token(status, custom_endpoint), Phase.OPENING)
@@ -164,7 +165,7 @@ def test_a_refused_token_speaks_for_the_whole_namespace_unless_an_entity_is_miss
         (ServiceRequestError("no route to the token endpoint"), False),
     ],
 )
-def test_what_one_entity_or_an_outage_says_is_not_said_of_the_namespace(
+def test_an_error_of_one_entity_or_an_outage_is_not_attributed_to_the_namespace(
     error: Exception, is_of_namespace: bool
 ) -> None:
     assert classify(error, Phase.OPENING).is_of_namespace is is_of_namespace
@@ -182,7 +183,7 @@ def test_what_one_entity_or_an_outage_says_is_not_said_of_the_namespace(
         (ssl.SSLCertVerificationError(1, "self-signed certificate"), CONF),
     ],
 )
-def test_a_broken_connection_is_judged_by_what_broke_it(cause: Exception, failure: Failure) -> None:
+def test_a_broken_connection_is_judged_by_its_cause(cause: Exception, failure: Failure) -> None:
     assert classify(broken_connection(cause), Phase.OPENING).failure is failure
     assert classify(cause, Phase.OPENING).failure is failure
 
@@ -195,7 +196,7 @@ def test_a_broken_connection_is_judged_by_what_broke_it(cause: Exception, failur
         (ClientAuthenticationError("wrong secret"), CONF),
     ],
 )
-def test_what_the_sdk_wraps_unseen_is_judged_by_what_is_inside(cause: Exception, failure: Failure) -> None:
+def test_an_error_wrapped_by_the_sdk_is_judged_by_its_inner_error(cause: Exception, failure: Failure) -> None:
     wrapped = sdk_errors.ServiceBusError(f"Handler failed: {cause}.", error=cause)
     assert classify(wrapped).failure is failure
 
@@ -222,7 +223,7 @@ PYTHON_ERRORS = [
 @pytest.mark.spec("R-4")
 @pytest.mark.parametrize("error", PYTHON_ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("is_wrapped", [True, False])
-def test_after_encoding_an_error_without_a_condition_is_an_outage_and_ambiguous(
+def test_an_error_without_a_condition_after_encoding_is_an_ambiguous_outage(
     error: Exception, is_wrapped: bool
 ) -> None:
     raised = sdk_errors.ServiceBusError(f"Handler failed: {error}.", error=error) if is_wrapped else error
@@ -235,7 +236,7 @@ def test_after_encoding_an_error_without_a_condition_is_an_outage_and_ambiguous(
 
 @pytest.mark.spec("R-4")
 @pytest.mark.parametrize("error", PYTHON_ERRORS, ids=lambda error: type(error).__name__)
-def test_while_encoding_every_error_is_the_callers_and_nothing_was_sent(error: Exception) -> None:
+def test_every_error_while_encoding_is_the_callers_and_nothing_was_sent(error: Exception) -> None:
     classification = classify(error, Phase.ENCODING)
     assert (classification.failure, classification.is_ambiguous, classification.is_local) == (
         CALLER,
@@ -260,7 +261,7 @@ def test_while_encoding_every_error_is_the_callers_and_nothing_was_sent(error: E
         (amqp_errors.MessageSendFailed(amqp_errors.ErrorCondition.UnknownError), True),
     ],
 )
-def test_only_the_services_answer_to_the_message_itself_says_that_it_is_not_stored(
+def test_only_the_services_rejection_of_the_message_proves_it_was_not_stored(
     inner: Exception, is_ambiguous: bool
 ) -> None:
     error = PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), inner)
@@ -271,12 +272,12 @@ def test_only_the_services_answer_to_the_message_itself_says_that_it_is_not_stor
 
 @pytest.mark.spec("P-3")
 @pytest.mark.parametrize("condition", ["amqp:not-allowed", "amqp:invalid-field"])
-def test_a_link_that_the_service_refuses_in_words_is_no_outage(condition: str) -> None:
+def test_a_link_refused_with_a_description_is_no_outage(condition: str) -> None:
     assert classify(raised_for(condition), Phase.OPENING).failure is CONF
 
 
 @pytest.mark.spec("G-7")
-def test_a_send_is_ambiguous_when_the_answer_was_lost_and_not_when_it_was_refused() -> None:
+def test_a_send_is_ambiguous_if_its_answer_was_lost_and_not_if_it_was_refused() -> None:
     assert classify(sdk_errors.OperationTimeoutError()).is_ambiguous
     assert classify(broken_connection(ConnectionResetError())).is_ambiguous
     assert not classify(broken_connection(ConnectionResetError()), Phase.OPENING).is_ambiguous
@@ -304,7 +305,7 @@ def test_an_administration_error_is_judged_by_its_status() -> None:
 
 
 @pytest.mark.spec("F-40")
-def test_a_busy_service_may_say_in_words_how_long_to_wait() -> None:
+def test_a_busy_service_may_name_the_pause_in_its_text() -> None:
     inner = amqp_errors.MessageException(
         b"com.microsoft:server-busy",
         description="Throttled, code 50009. Please wait 14 seconds and try again.",
@@ -361,7 +362,7 @@ def test_recorded_answers_of_a_throttled_namespace(condition: bytes, text: str, 
 
 
 @pytest.mark.spec("P-3")
-def test_what_the_application_was_handling_is_not_taken_for_the_cause() -> None:
+def test_an_exception_being_handled_by_the_application_is_not_taken_for_the_cause() -> None:
     handled = FileNotFoundError("the application's own")
     handled.__context__ = ssl.SSLCertVerificationError(1, "and what came before it")
     error = sdk_errors.ServiceBusConnectionError(message="the connection failed")
@@ -371,7 +372,7 @@ def test_what_the_application_was_handling_is_not_taken_for_the_cause() -> None:
 
 
 @pytest.mark.spec("P-3", "F-41")
-def test_a_certificate_that_the_sdk_was_handling_when_it_gave_up_is_the_cause() -> None:
+def test_a_certificate_error_handled_by_the_sdk_when_it_gave_up_is_the_cause() -> None:
     """The SDK raises without `from`, so only ``__context__`` has the cause."""
     error = sdk_errors.ServiceBusConnectionError(message="the connection failed")
     error.__context__ = amqp_errors.AMQPConnectionError(amqp_errors.ErrorCondition.SocketError)
@@ -381,7 +382,7 @@ def test_a_certificate_that_the_sdk_was_handling_when_it_gave_up_is_the_cause() 
 
 
 @pytest.mark.spec("P-3")
-def test_an_overruled_judgement_keeps_what_is_known_of_the_message_and_the_link() -> None:
+def test_an_overridden_classification_keeps_ambiguity_and_link_state() -> None:
     table = classify(broken_connection(ConnectionResetError()))
     other = overrule(table, CALLER)
     assert (other.failure, other.is_ambiguous, other.is_link_in_doubt) == (CALLER, True, False)
@@ -390,7 +391,7 @@ def test_an_overruled_judgement_keeps_what_is_known_of_the_message_and_the_link(
 
 
 @pytest.mark.spec("P-3")
-def test_a_classifier_that_fails_is_told_and_the_table_judges(core_with: Callable[..., BaseRuntime]) -> None:
+def test_a_failing_classifier_is_logged_and_the_table_decides(core_with: Callable[..., BaseRuntime]) -> None:
     error = sdk_errors.MessageSizeExceededError()
 
     def broken(error: Exception) -> Failure | None:
@@ -399,18 +400,18 @@ def test_a_classifier_that_fails_is_told_and_the_table_judges(core_with: Callabl
     told: list[object] = []
     core = core_with(classifier=broken)
     core.dispatcher.subscribe(told.append)
-    assert core.classify(error, Phase.SENDING).failure is CALLER
+    assert core.failures.classify(error, Phase.SENDING).failure is CALLER
     core = core_with(classifier=lambda error: "nonsense")
     core.dispatcher.subscribe(told.append)
-    assert core.classify(error, Phase.SENDING).failure is CALLER
+    assert core.failures.classify(error, Phase.SENDING).failure is CALLER
     assert [type(event) for event in told] == [ClassifierFailed, ClassifierFailed]
     assert "a bug of the application" in told[0].cause  # type: ignore[attr-defined]
-    assert core_with(classifier=lambda error: None).classify(error, Phase.SENDING).failure is CALLER
-    assert core_with(classifier=lambda error: U).classify(error, Phase.SENDING).failure is U
+    assert core_with(classifier=lambda error: None).failures.classify(error, Phase.SENDING).failure is CALLER
+    assert core_with(classifier=lambda error: U).failures.classify(error, Phase.SENDING).failure is U
 
 
 @pytest.mark.spec("Q-16")
-def test_a_timeout_that_a_reassignment_can_use_up_is_warned_of(
+def test_a_timeout_shorter_than_a_partition_reassignment_is_warned_of(
     core_with: Callable[..., BaseRuntime], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="sbpair")
@@ -465,7 +466,7 @@ def test_errors_that_are_each_others_context_are_judged_all_the_same() -> None:
         (503, U, "the service answered with status 503"),
     ],
 )
-def test_each_status_has_its_meaning_and_its_words(status: int, failure: Failure, why: str) -> None:
+def test_each_http_status_has_its_class_and_text(status: int, failure: Failure, why: str) -> None:
     error = HttpResponseError(message="told by the test")
     error.status_code = status or None
     judged = classify(error)
@@ -483,7 +484,7 @@ def test_each_status_has_its_meaning_and_its_words(status: int, failure: Failure
     [kind for kind in BY_CLASS if not issubclass(kind, (sdk_errors.ServiceBusError, HttpResponseError))],
     ids=lambda kind: kind.__name__,
 )
-def test_an_error_inside_another_is_judged_by_its_class_however_it_is_carried(
+def test_a_nested_error_is_judged_by_its_class_however_it_is_wrapped(
     kind: type[BaseException],
 ) -> None:
     inner = kind.__new__(kind)
@@ -496,7 +497,7 @@ def test_an_error_inside_another_is_judged_by_its_class_however_it_is_carried(
 @pytest.mark.spec("R-66")
 @pytest.mark.parametrize("phase", list(Phase))
 @pytest.mark.parametrize("condition", sorted(BY_CONDITION))
-def test_what_follows_from_a_condition_depends_on_what_was_being_done(condition: str, phase: Phase) -> None:
+def test_the_meaning_of_a_condition_depends_on_the_operation(condition: str, phase: Phase) -> None:
     error = raised_for(condition)
     judged = classify(error, phase)
     of_sending = classify(error, Phase.SENDING)
@@ -519,7 +520,7 @@ def test_what_follows_from_a_condition_depends_on_what_was_being_done(condition:
 
 @pytest.mark.spec("R-66")
 @pytest.mark.parametrize("failure", list(Failure))
-def test_a_classifier_replaces_the_failure_and_what_follows_from_it(failure: Failure) -> None:
+def test_a_classifier_replaces_the_class_and_its_consequences(failure: Failure) -> None:
     judged = classify(raised_for("com.microsoft:server-busy"))
     lost = classify(sdk_errors.ServiceBusConnectionError(message="lost"))
     again = overrule(lost, failure)
@@ -556,7 +557,7 @@ def answered(status: int, text: str = "x") -> ClientAuthenticationError:
         (ClientAuthenticationError("wrong secret"), False),
     ],
 )
-def test_a_credential_that_is_away_is_an_outage_and_one_that_is_wrong_is_a_refusal(
+def test_an_unavailable_credential_is_an_outage_and_a_wrong_one_a_refusal(
     error: ClientAuthenticationError, passes: bool
 ) -> None:
     wrapped = sdk_errors.ServiceBusAuthenticationError(message="x", error=error)

@@ -110,7 +110,7 @@ def live_through(primary: Identity, secondary: Identity, spool: SpoolUse) -> Cou
 
 
 @pytest.mark.spec("H-30", "H-31", "H-23")
-def test_with_a_spool_hardly_a_send_raises_while_the_identity_of_both_sides_is_away() -> None:
+def test_with_a_spool_hardly_a_send_raises_during_an_identity_outage_of_both_sides() -> None:
     identity = Identity(is_away=True)
     course = live_through(identity, identity, SpoolUse.LAST_RESORT)
     assert course.raised_after(20.0) <= 0.20
@@ -120,7 +120,7 @@ def test_with_a_spool_hardly_a_send_raises_while_the_identity_of_both_sides_is_a
 
 
 @pytest.mark.spec("H-30", "H-31")
-def test_without_a_spool_an_identity_that_is_away_fails_the_entity_over_to_the_other_side() -> None:
+def test_without_a_spool_an_identity_outage_of_one_side_fails_over_to_the_other() -> None:
     course = live_through(Identity(is_away=True), Identity(is_away=False), SpoolUse.NEVER)
     [failed_over] = course.failed_over
     assert AWAY_FROM < failed_over <= AWAY_FROM + LIFE + 3.0 + 6.0

@@ -9,14 +9,14 @@ from sbpair.pair.pairing.decide.crowding import CALM_SECONDS, CROWD, REPEATED_SE
 pytestmark = pytest.mark.spec("H-54")
 
 
-def test_one_loss_changes_nothing_and_neither_do_links_that_are_lost_with_it() -> None:
+def test_one_lost_link_and_simultaneous_losses_change_nothing() -> None:
     crowding = Crowding()
     for at in (100.0, 100.1, 101.0):
         crowding.lost(opened_at=50.0, now=at)
     assert (crowding.limit, crowding.is_reduced) == (CROWD, False)
 
 
-def test_each_link_that_is_lost_soon_after_the_last_divides_the_limit_by_ten_down_to_one() -> None:
+def test_each_loss_soon_after_the_last_divides_the_limit_by_ten_down_to_one() -> None:
     crowding = Crowding()
     limits = []
     for at in range(100, 105):
@@ -25,7 +25,7 @@ def test_each_link_that_is_lost_soon_after_the_last_divides_the_limit_by_ten_dow
     assert limits == [100, 10, 1, 1, 1]
 
 
-def test_losses_that_are_far_apart_change_nothing() -> None:
+def test_losses_far_apart_change_nothing() -> None:
     crowding = Crowding()
     for number in range(5):
         at = 100.0 + number * (REPEATED_SECONDS + 0.1)

@@ -15,7 +15,7 @@ def event(number: int) -> PairingEvent:
     return EntitySuspected(float(number), "orders", "no answer")
 
 
-def test_the_first_callback_receives_what_happened_before_it_and_the_second_does_not() -> None:
+def test_the_first_callback_receives_earlier_events_and_the_second_does_not() -> None:
     first: list[PairingEvent] = []
     second: list[PairingEvent] = []
     dispatcher = EventDispatcher()
@@ -29,7 +29,7 @@ def test_the_first_callback_receives_what_happened_before_it_and_the_second_does
     assert second == [event(3)]
 
 
-def test_of_what_happened_before_the_first_callback_the_latest_events_are_kept() -> None:
+def test_only_the_latest_events_before_the_first_callback_are_kept() -> None:
     received: list[PairingEvent] = []
     dispatcher = EventDispatcher()
     dispatcher.emit(map(event, range(MAX_EARLY_EVENTS + 1)))
@@ -39,7 +39,7 @@ def test_of_what_happened_before_the_first_callback_the_latest_events_are_kept()
     assert received == [event(number) for number in range(1, MAX_EARLY_EVENTS + 1)]
 
 
-def test_an_event_during_the_early_ones_comes_after_them() -> None:
+def test_an_event_during_replayed_ones_follows_them() -> None:
     received: list[PairingEvent] = []
     dispatcher = EventDispatcher()
     dispatcher.emit([event(1), event(2)])
@@ -55,7 +55,7 @@ def test_an_event_during_the_early_ones_comes_after_them() -> None:
 
 
 @pytest.mark.spec("R-28")
-def test_what_a_callback_causes_reaches_every_callback_after_its_cause() -> None:
+def test_an_event_caused_by_a_callback_reaches_every_callback_after_its_cause() -> None:
     first: list[PairingEvent] = []
     second: list[PairingEvent] = []
     dispatcher = EventDispatcher()
@@ -90,7 +90,7 @@ def test_an_interrupted_callback_does_not_hold_up_the_events_that_follow() -> No
 
 
 @pytest.mark.spec("R-95")
-def test_with_a_slow_callback_every_observer_hears_the_events_in_the_order_of_their_causes() -> None:
+def test_every_observer_gets_events_in_causal_order_despite_a_slow_callback() -> None:
     dispatcher, received = EventDispatcher(), []
     has_begun, may_go_on = threading.Event(), threading.Event()
 

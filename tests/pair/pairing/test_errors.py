@@ -27,7 +27,7 @@ PLACES = (Location(StoredIn.BACKLOG, 1, ("a",)),)
 MADE: dict[type[errors.PairingError], Callable[[], errors.PairingError]] = {
     errors.PairingError: partial(errors.PairingError, "something"),
     errors.BacklogUnavailableError: lambda: errors.BacklogUnavailableError(
-        "orders", (refused(), errors.CaFileError("x.pem", "no certificate"))
+        "orders", (refused(), errors.CaFileError("x.pem", "no certificate")), "no Manage"
     ),
     errors.ReservedPropertyError: partial(errors.ReservedPropertyError, "x-ms-path"),
     errors.ParkedMessageTooLargeError: lambda: errors.ParkedMessageTooLargeError("orders", refused()),
@@ -58,7 +58,7 @@ def pickled(error: errors.PairingError) -> errors.PairingError:
 
 @pytest.mark.parametrize("twin_of", [pickled, copy.copy, copy.deepcopy])
 @pytest.mark.parametrize("kind", list(kinds(errors.PairingError)))
-def test_an_error_comes_back_whole_from_another_process(
+def test_an_error_survives_pickling_to_another_process(
     kind: type[errors.PairingError], twin_of: Callable[[errors.PairingError], errors.PairingError]
 ) -> None:
     error = MADE[kind]()

@@ -36,7 +36,7 @@ def park(fence: Fence, place: SessionPlace) -> None:
 
 
 @pytest.mark.spec("O-4")
-def test_a_fence_that_knows_nothing_lets_no_session_pass() -> None:
+def test_a_fence_without_knowledge_blocks_every_session() -> None:
     fence = Fence(2)
     assert not fence.lets_pass(A)
     assert not fence.is_open
@@ -52,7 +52,7 @@ def test_an_empty_queue_opens_all_of_its_sessions_and_no_others() -> None:
 
 
 @pytest.mark.spec("O-4")
-def test_a_parked_message_fences_its_session_alone() -> None:
+def test_a_parked_message_fences_only_its_session() -> None:
     fence = known()
     park(fence, A)
     assert not fence.lets_pass(A)
@@ -61,7 +61,7 @@ def test_a_parked_message_fences_its_session_alone() -> None:
 
 
 @pytest.mark.spec("O-4")
-def test_what_is_parked_during_a_peek_is_not_proved_by_it() -> None:
+def test_a_peek_proves_nothing_about_messages_parked_during_it() -> None:
     fence = known()
     park(fence, A)
     peek = peek_of(fence, A, 1.0)
@@ -144,7 +144,7 @@ def test_a_peek_during_which_sessions_are_forgotten_proves_nothing(
     assert not fence.is_open
 
 
-def test_a_forked_child_knows_nothing() -> None:
+def test_the_fence_of_a_forked_child_is_empty() -> None:
     fence = known()
     fence.park_began(A)
     fence.forget()
@@ -286,7 +286,7 @@ class WithoutFence(OrderedSession):
 
 @pytest.mark.slow
 @pytest.mark.spec("O-1", "O-4", "O-6")
-def test_no_interleaving_of_the_model_inverts_a_session() -> None:
+def test_no_interleaving_of_the_model_reorders_a_session() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     run_state_machine_as_test(

@@ -24,7 +24,7 @@ def sent(message: AmqpAnnotatedMessage) -> int:
 
 @pytest.mark.spec("P-22")
 @pytest.mark.parametrize("size", [0, 1, 100, 180, 200, 240, 255, 256, 300, 5000, 70_000])
-def test_the_size_is_that_of_what_the_sdk_sends(size: int) -> None:
+def test_the_computed_size_equals_the_size_sent_by_the_sdk(size: int) -> None:
     message = raw(ServiceBusMessage("x" * size, message_id="m", application_properties={"a": "ü", "b": 2}))
     assert encoded_size(message) == sent(message)
 
@@ -70,7 +70,7 @@ VALUES = {
     ],
     ids=["empty", "long", "full", "with a header", "with a time"],
 )
-def test_a_plain_message_is_sized_without_encoding_it_and_never_too_small(
+def test_a_plain_message_is_sized_without_encoding_and_never_too_small(
     message: AmqpAnnotatedMessage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = encoded_size(message)
@@ -91,7 +91,7 @@ def test_a_plain_message_is_sized_without_encoding_it_and_never_too_small(
     ],
     ids=["value", "sequence", "annotations", "delivery annotations", "footer", "typed property"],
 )
-def test_any_other_message_is_encoded_to_size_it(message: AmqpAnnotatedMessage) -> None:
+def test_an_unusual_message_is_encoded_to_size_it(message: AmqpAnnotatedMessage) -> None:
     assert largest_size(message) == encoded_size(message)
 
 
@@ -111,7 +111,7 @@ def test_a_message_is_short_of_room_when_its_rewritten_copy_exceeds_the_smaller_
 
 
 @pytest.mark.spec("P-22")
-def test_a_smaller_limit_lowers_what_passes_without_a_look() -> None:
+def test_a_smaller_limit_lowers_the_size_that_skips_the_check() -> None:
     headroom = Headroom()
     before = headroom.roomy
     headroom.linked(4 * SMALLEST_LIMIT, is_backlog=True)
@@ -122,7 +122,7 @@ def test_a_smaller_limit_lowers_what_passes_without_a_look() -> None:
 
 
 @pytest.mark.spec("P-22")
-def test_the_limit_of_the_backlogs_is_asked_for_once_a_minute_until_it_is_known() -> None:
+def test_the_backlog_limit_is_queried_once_a_minute_until_known() -> None:
     headroom = Headroom()
     assert [headroom.must_learn(now) for now in (1.0, 2.0, 60.9, 61.0)] == [True, False, False, True]
     headroom.linked(SMALLEST_LIMIT, is_backlog=True)
@@ -140,7 +140,7 @@ def test_the_cheap_look_is_never_lower_than_the_body_and_the_text_of_the_propert
 
 
 @pytest.mark.spec("P-22")
-def test_where_the_sdk_hides_the_body_every_message_is_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_message_is_checked_where_the_sdk_hides_the_body(caplog: pytest.LogCaptureFixture) -> None:
     class Renamed:
         application_properties = None
 
@@ -161,7 +161,7 @@ def test_the_deadline_that_a_parked_message_carries_counts_too() -> None:
 
 
 @pytest.mark.spec("R-84", "P-22")
-def test_properties_that_no_longer_fit_into_a_header_once_rewritten_are_a_shortage_of_their_own() -> None:
+def test_properties_too_large_for_the_header_once_rewritten_are_a_separate_shortage() -> None:
     def of(size: int) -> ServiceBusMessage:
         many = {"a": "x" * 30_000, "b": "x" * 30_000, "c": "x" * size}
         return ServiceBusMessage("y" * 70_000, message_id="m", application_properties=many)

@@ -57,7 +57,7 @@ def test_an_interval_of_zero_fails_over_at_the_first_failure() -> None:
 
 
 @pytest.mark.spec("P-4", "P-32")
-def test_the_first_ping_goes_out_at_once_and_then_one_every_interval() -> None:
+def test_the_first_ping_is_sent_at_once_and_then_one_per_interval() -> None:
     health = failed_over(ping=60, jitter=0.2)
     assert health.next_timer() == pytest.approx(0.2)
     pings = []
@@ -69,7 +69,7 @@ def test_the_first_ping_goes_out_at_once_and_then_one_every_interval() -> None:
 
 
 @pytest.mark.spec("P-33")
-def test_an_accepted_ping_brings_the_entity_home_and_ends_the_pings() -> None:
+def test_an_accepted_ping_fails_back_and_ends_the_pings() -> None:
     health = failed_over()
     health.ping_accepted(3)
     assert health.state is HEALTHY
@@ -84,7 +84,7 @@ def test_a_late_success_of_an_older_send_does_not_end_the_failover() -> None:
 
 
 @pytest.mark.spec("P-6")
-def test_by_hand_an_entity_fails_over_and_comes_home_from_any_state() -> None:
+def test_an_entity_fails_over_and_back_manually_from_any_state() -> None:
     for prepare in (lambda h: None, lambda h: h.send_failed(0), lambda h: h.fail_over(0)):
         health = entity()
         prepare(health)
@@ -106,7 +106,7 @@ walks = st.lists(st.tuples(st.sampled_from(sorted(FEEDS)), st.floats(0, 90)), ma
 
 @pytest.mark.spec("P-3", "P-4")
 @given(walk=walks, interval=st.sampled_from([0.0, 1.0, 60.0]))
-def test_on_every_walk_a_timer_runs_exactly_while_not_healthy_and_no_failover_without_failure(
+def test_in_every_walk_a_timer_runs_exactly_while_unhealthy_and_failover_needs_a_failure(
     walk: list[tuple[str, float]], interval: float
 ) -> None:
     health, now, failures = entity(interval=interval), 0.0, 0
@@ -127,7 +127,7 @@ def test_on_every_walk_a_timer_runs_exactly_while_not_healthy_and_no_failover_wi
 @pytest.mark.spec("P-3", "P-4", "P-6")
 @pytest.mark.parametrize("state", EntityState)
 @pytest.mark.parametrize("what", Input)
-def test_what_the_table_does_not_list_changes_nothing(state: EntityState, what: Input) -> None:
+def test_an_input_missing_from_the_table_changes_nothing(state: EntityState, what: Input) -> None:
     health = entity()
     health.state = state
     passed = health._feed(what, 1.0)

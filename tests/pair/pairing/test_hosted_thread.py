@@ -20,6 +20,7 @@ from sbpair.pair.pairing.shared.base_runtime import BaseRuntime
 from sbpair.pair.syphon import daemon
 from sbpair.syphon import SyphonState
 from tests.lacking import THREAD, THREAD_OR_LOOP, no_thread
+from tests.pair.runtimes import runtime_of
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -38,7 +39,7 @@ def syphon() -> Iterator[SyphonThread]:
 
 @pytest.mark.spec("R-9", "P-40")
 @THREAD_OR_LOOP
-def test_a_syphon_without_a_thread_or_a_loop_is_an_os_error_and_the_next_start_tries_again(
+def test_a_syphon_without_a_thread_or_loop_is_an_os_error_and_starts_later(
     syphon: SyphonThread, monkeypatch: pytest.MonkeyPatch, lacking: str, stand_in: object, why: str
 ) -> None:
     with monkeypatch.context() as patched:
@@ -75,10 +76,10 @@ def test_a_client_that_finds_its_primary_back_wakes_its_syphon(
 
     monkeypatch.setattr(daemon, "connect", refused_once)
     monkeypatch.setattr(daemon.Backoff, "next_pause", lambda self: 10 * PATIENCE)
-    dispatcher = syphon._runtime.dispatcher
+    dispatcher = runtime_of(syphon).dispatcher
     dispatcher.emit([news])  # nothing runs yet
     syphon.start()
-    wait_until(lambda: syphon.status.reason == "connection refused")
+    wait_until(lambda: syphon.status.reason == "primary: connection refused")
     dispatcher.emit([again := replace(news, at=1.0)])
     wait_until(lambda: syphon.status.state is SyphonState.NO_BACKLOGS)
     heard: list[PairingEvent] = []
@@ -87,7 +88,7 @@ def test_a_client_that_finds_its_primary_back_wakes_its_syphon(
 
 
 @pytest.mark.spec("P-40", "G-27")
-def test_a_syphon_that_is_closed_before_its_loop_turns_ends_all_the_same(
+def test_a_syphon_closed_before_its_loop_runs_still_ends(
     syphon: SyphonThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy machine a thread may begin seconds after it was started."""

@@ -144,7 +144,7 @@ async def test_the_condition_of_a_close_is_kept_however_long_the_disconnection_t
 
 
 @pytest.mark.spec("P-2")
-async def test_a_read_that_finds_no_frame_ends_and_half_a_frame_is_completed_by_the_next() -> None:
+async def test_a_read_without_a_frame_ends_and_half_a_frame_is_completed_by_the_next() -> None:
     shared = Shared()
     shared.link.detached.set()
     frame = encoded(DetachFrame(handle=0, closed=True, error=None))
@@ -199,7 +199,7 @@ async def test_a_read_without_a_timeout_waits_for_its_frame(monkeypatch: pytest.
 
 
 @pytest.mark.spec("P-3")
-async def test_what_one_caller_handles_is_no_cause_of_the_errors_of_the_others() -> None:
+async def test_an_exception_one_caller_handles_is_no_cause_of_other_callers_errors() -> None:
     shared = Shared()
     client: Any = shared.client
     handled = FileNotFoundError("of the application")
@@ -228,7 +228,7 @@ async def test_what_one_caller_handles_is_no_cause_of_the_errors_of_the_others()
 
 
 @pytest.mark.spec("P-3")
-async def test_the_errors_that_one_caller_finds_before_it_reads_are_no_cause_either() -> None:
+async def test_an_exception_handled_before_a_read_is_no_cause_of_other_callers_errors() -> None:
     shared = Shared()
     client: Any = shared.client
     lost = AMQPConnectionError(CONDITION)
@@ -294,7 +294,7 @@ class Cut:
 
 
 @pytest.mark.spec("R-5")
-async def test_a_detach_is_processed_to_its_end_though_the_send_that_reads_it_is_cancelled() -> None:
+async def test_a_detach_is_processed_completely_though_the_reading_send_is_cancelled() -> None:
     cut = Cut()
     link = cut.shared.link
     await cut.during(DetachFrame(handle=0, closed=True, error=None), link.detaching)
@@ -306,9 +306,7 @@ async def test_a_detach_is_processed_to_its_end_though_the_send_that_reads_it_is
 
 
 @pytest.mark.spec("R-5")
-async def test_the_other_sends_raise_the_condition_of_a_close_though_the_send_that_reads_it_is_cancelled() -> (
-    None
-):
+async def test_other_sends_raise_the_condition_of_a_close_though_the_reading_send_is_cancelled() -> None:
     cut = Cut()
     close = CloseFrame(error=AMQPError(condition=SUSPENDED, description=b"unpaid"))
     await cut.during(close, cut.shared.writer.closing)
@@ -319,7 +317,7 @@ async def test_the_other_sends_raise_the_condition_of_a_close_though_the_send_th
 
 
 @pytest.mark.spec("R-5")
-async def test_a_close_whose_reader_is_cancelled_leaves_the_event_loop_free(
+async def test_a_close_whose_reader_is_cancelled_does_not_block_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The SDK reads a connection that is half closed over and over, without ever waiting."""

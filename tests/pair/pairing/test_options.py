@@ -31,7 +31,7 @@ def test_the_defaults_are_those_of_the_articles() -> None:
         ("operation_timeout", [0.001 * SECOND, 86400 * SECOND], [0 * SECOND, 86401 * SECOND]),
     ],
 )
-def test_a_span_out_of_range_is_refused_and_the_range_is_told(
+def test_a_duration_out_of_range_is_refused_with_the_range(
     name: str, good: list[timedelta], bad: list[timedelta]
 ) -> None:
     for value in good:
@@ -43,7 +43,7 @@ def test_a_span_out_of_range_is_refused_and_the_range_is_told(
 
 @pytest.mark.spec("P-10")
 @pytest.mark.parametrize("count", [0, -1])
-def test_there_is_at_least_one_backlog(count: int) -> None:
+def test_zero_backlogs_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match="1 or more"):
         PairedNamespaceOptions(backlog_queue_count=count)
 
@@ -80,7 +80,7 @@ def test_a_namespace_name_must_fit_into_a_queue_name(name: str) -> None:
         PairedNamespaceOptions(primary_namespace_name=name)
 
 
-def test_a_value_of_a_wrong_type_is_told_the_range_it_should_be_in() -> None:
+def test_a_value_of_a_wrong_type_is_reported_with_the_range() -> None:
     with pytest.raises(TypeError, match=r"failover_interval must be a timedelta from 0:00:00 to 1:00:00"):
         PairedNamespaceOptions(failover_interval=float("nan"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"backlog_queue_count must be a whole number, 1 or more, not inf"):
@@ -88,7 +88,7 @@ def test_a_value_of_a_wrong_type_is_told_the_range_it_should_be_in() -> None:
 
 
 @pytest.mark.parametrize("name", ["suspect_policy", "probe"])
-def test_a_choice_that_does_not_exist_is_told_the_ones_that_do(name: str) -> None:
+def test_an_unknown_choice_is_reported_with_the_known_ones(name: str) -> None:
     with pytest.raises(ValueError, match=rf"{name} must be '\w+' or '\w+', not 'perhaps'"):
         PairedNamespaceOptions(**{name: "perhaps"})  # type: ignore[arg-type]
 
@@ -99,7 +99,7 @@ def test_options_cannot_be_changed() -> None:
 
 
 @pytest.mark.spec("G-18")
-def test_a_call_may_name_its_own_timeout() -> None:
+def test_a_call_may_set_its_own_timeout() -> None:
     assert timeout_seconds(None, PairedNamespaceOptions()) == 60.0
     assert timeout_seconds(2, PairedNamespaceOptions()) == 2.0
     assert (

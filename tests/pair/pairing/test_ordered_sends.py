@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,7 +37,7 @@ def ordered(pair_of: Callable[..., Driver]) -> Driver:
 def failed(
     failure: Failure = Failure.UNAVAILABLE, at: float = 0.0, *, was_reused: bool = False, **classified: bool
 ) -> Result:
-    classification = replace(Classification(failure, failure.value), **classified)
+    classification = Classification(failure, failure.value)._replace(**classified)
     return Result(at, ConnectionError(failure.value), classification, was_reused)
 
 
@@ -80,7 +79,7 @@ def test_a_session_passes_once_its_queue_is_empty(ordered: Driver) -> None:
     assert ordered.pair.events() == []  # no session was known to be fenced
 
 
-def test_a_session_whose_queue_is_not_empty_is_peeked_at_itself_and_then_parked(ordered: Driver) -> None:
+def test_a_session_behind_a_non_empty_queue_is_peeked_and_then_parked(ordered: Driver) -> None:
     outcome = send(ordered, [Result(0.5), Result(0.9), Result(3.0)])
 
     assert outcome == Stored(BACKLOG, is_ambiguous=False)
@@ -99,13 +98,13 @@ def test_a_peek_takes_at_most_half_of_the_time_that_a_send_has(ordered: Driver) 
     assert ordered.steps[:2] == [Peek(BACKLOG, None, 3.0), Peek(BACKLOG, PLACE.parked_id, 0.5 + 2.75)]
 
 
-def test_a_send_whose_time_is_over_peeks_no_more_and_is_parked(ordered: Driver) -> None:
+def test_a_send_out_of_time_is_parked_without_a_peek(ordered: Driver) -> None:
     outcome = send(ordered, [Result(6.0), Result(6.5)], budget=6.0)
     assert outcome == Stored(BACKLOG, is_ambiguous=False)
     assert ordered.steps[1:] == [Attempt(BACKLOG, 6.0)]
 
 
-def test_a_session_that_was_parked_passes_when_it_is_empty_and_an_event_says_so(ordered: Driver) -> None:
+def test_a_parked_session_passes_once_it_is_empty_and_an_event_says_so(ordered: Driver) -> None:
     send(ordered, [Result(0.0), Result(0.0), Result(0.0)])
     ordered.pair.events()
     ordered.now = PEEK_EVERY
@@ -119,7 +118,7 @@ def test_a_queue_that_does_not_exist_is_empty(ordered: Driver) -> None:
     assert outcome == Stored(None, is_ambiguous=False)
 
 
-def test_a_peek_that_fails_proves_nothing_and_is_told_until_one_succeeds(ordered: Driver) -> None:
+def test_a_failed_peek_proves_nothing_and_is_reported_until_one_succeeds(ordered: Driver) -> None:
     unproved = FenceUnproved(0.0, "orders", BACKLOG, "unavailable")
     send(ordered, [failed(), failed(), ordered.ok()])
     assert [event for event in ordered.pair.events() if isinstance(event, FenceUnproved)] == [unproved]
@@ -131,7 +130,7 @@ def test_a_peek_that_fails_proves_nothing_and_is_told_until_one_succeeds(ordered
     assert len(told) == 1  # the second failure after the peek that succeeded
 
 
-def test_a_session_whose_entity_has_failed_over_is_parked_without_a_peek(ordered: Driver) -> None:
+def test_a_session_of_a_failed_over_entity_is_parked_without_a_peek(ordered: Driver) -> None:
     ordered.fail_over()
     assert send(ordered, [Result(2.0)]) == Stored(BACKLOG, is_ambiguous=False)
     assert ordered.steps == [Attempt(BACKLOG, 10.0)]
@@ -202,7 +201,7 @@ def test_a_queue_that_cannot_be_created_is_among_the_causes(ordered: Driver) -> 
     assert outcome.causes[-1] is denied
 
 
-def test_no_queue_is_created_when_the_time_is_over(ordered: Driver) -> None:
+def test_no_queue_is_created_after_the_deadline(ordered: Driver) -> None:
     ordered.fail_over()
     outcome = send(ordered, [failed(Failure.CONFIGURATION, at=60.0, is_missing=True)])
     assert isinstance(outcome, Stranded)
@@ -217,7 +216,7 @@ def test_a_message_that_no_queue_would_take_is_refused(ordered: Driver) -> None:
     assert outcome.failure is Failure.CALLER
 
 
-def test_what_was_parked_before_a_failure_is_told_and_the_rest_goes_on(
+def test_a_failure_reports_the_messages_parked_before_it_and_the_rest_continues(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(
@@ -229,7 +228,7 @@ def test_what_was_parked_before_a_failure_is_told_and_the_rest_goes_on(
         "orders", 3, Choice(), now=0.0, deadline=60.0, message_ids=lambda: ("a", "b", "c"), session="s"
     )
     next(flow)
-    flow.send(replace(failed(at=1.0), accepted=2))
+    flow.send(failed(at=1.0)._replace(accepted=2))
     flow.send(Result(2.0))
     with pytest.raises(StopIteration) as ended:
         flow.send(Result(3.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,7 +50,7 @@ def test_all_but_one_backlog_may_be_down(pair_of: Callable[..., Driver]) -> None
 
 
 @pytest.mark.spec("G-19", "F-35")
-def test_when_every_backlog_fails_all_causes_are_carried_the_primarys_first(
+def test_when_every_backlog_fails_the_error_has_all_causes_starting_with_the_primary(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(backlogs=3, interval=0.0)
@@ -62,7 +61,7 @@ def test_when_every_backlog_fails_all_causes_are_carried_the_primarys_first(
 
 
 @pytest.mark.spec("P-5")
-def test_a_backlog_that_returns_is_told(pair_of: Callable[..., Driver]) -> None:
+def test_a_returning_backlog_is_reported(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(backlogs=1)
     driver.fail_over()
     driver.send(lambda step: driver.fail())
@@ -82,7 +81,7 @@ def test_a_backlog_that_does_not_exist_is_created_and_tried_again(driver: Driver
 
 
 @pytest.mark.spec("F-42")
-def test_a_message_parked_after_its_backlog_was_deleted_during_a_send_may_be_stored_twice(
+def test_a_message_parked_after_its_backlog_was_deleted_during_a_send_may_be_duplicated(
     driver: Driver,
 ) -> None:
     driver.fail_over()
@@ -137,7 +136,7 @@ def test_two_pairs_with_one_seed_choose_alike(pair_of: Callable[..., Driver]) ->
 
 
 @pytest.mark.spec("F-80")
-def test_what_is_parked_in_part_is_told_where_it_rests_and_the_rest_goes_on(
+def test_a_partly_parked_call_reports_where_each_message_is_and_the_rest_continues(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(backlogs=2)
@@ -146,7 +145,7 @@ def test_what_is_parked_in_part_is_told_where_it_rests_and_the_rest_goes_on(
     ids = ("a", "b", "c", "d", "e")
     flow = driver.pair.send_flow("orders", 5, Choice(), now=0.0, deadline=60.0, message_ids=lambda: ids)
     first = next(flow)
-    second = flow.send(replace(driver.fail(), accepted=3))
+    second = flow.send(driver.fail()._replace(accepted=3))
     with pytest.raises(StopIteration) as landed:
         flow.send(Result(0.0, accepted=2))
     assert isinstance(first, Attempt)
@@ -185,7 +184,7 @@ def test_a_backlog_that_refuses_what_another_accepts_is_withdrawn_for_every_send
 
 
 @pytest.mark.spec("R-3")
-def test_what_every_backlog_refuses_is_the_callers_and_none_is_withdrawn(
+def test_a_message_every_backlog_refuses_is_the_callers_error_and_withdraws_none(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(backlogs=3)
@@ -198,7 +197,7 @@ def test_what_every_backlog_refuses_is_the_callers_and_none_is_withdrawn(
 
 
 @pytest.mark.spec("R-3", "G-19")
-def test_where_some_backlogs_refuse_and_the_others_are_away_every_cause_is_told(
+def test_refusals_of_some_backlogs_and_outages_of_others_are_all_reported(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(backlogs=3)
@@ -215,7 +214,7 @@ def test_where_some_backlogs_refuse_and_the_others_are_away_every_cause_is_told(
 
 
 @pytest.mark.spec("R-3", "R-4")
-def test_what_cannot_be_encoded_is_not_tried_in_another_backlog(pair_of: Callable[..., Driver]) -> None:
+def test_an_unencodable_message_is_not_tried_in_another_backlog(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(backlogs=3)
     driver.fail_over()
     outcome = driver.send(lambda step: driver.fail(Failure.CALLER, is_local=True))
@@ -225,7 +224,7 @@ def test_what_cannot_be_encoded_is_not_tried_in_another_backlog(pair_of: Callabl
 
 
 @pytest.mark.spec("G-19", "P-4")
-def test_a_redirected_send_without_time_left_still_asks_one_backlog_and_blames_it_for_nothing(
+def test_a_redirected_send_out_of_time_asks_one_backlog_and_does_not_blame_it(
     pair_of: Callable[..., Driver],
 ) -> None:
     """A blocking primary can overrun its share; the error then names the backlog's answer too."""
@@ -259,7 +258,7 @@ def test_an_idle_link_to_a_backlog_that_had_died_may_have_stored_the_message(
 
 
 @pytest.mark.spec("R-5", "P-5")
-def test_a_backlog_to_which_no_link_was_ready_stays_in_rotation(at_once: Driver) -> None:
+def test_a_backlog_without_a_ready_link_stays_in_rotation(at_once: Driver) -> None:
     at_once.fail_over()
     at_once.pair.events()
     outcome = at_once.send(lambda step: at_once.fail(after=1.0, is_own=True))
@@ -268,7 +267,7 @@ def test_a_backlog_to_which_no_link_was_ready_stays_in_rotation(at_once: Driver)
 
 
 @pytest.mark.spec("R-5", "R-10")
-def test_a_sender_that_only_waited_for_a_link_keeps_no_other_from_trying_a_backlog_that_may_be_back(
+def test_a_sender_waiting_for_a_link_does_not_keep_others_from_probing_a_backlog(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(backlogs=2)

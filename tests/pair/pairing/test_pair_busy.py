@@ -33,7 +33,7 @@ def test_a_busy_service_is_asked_again_after_a_random_pause_and_never_fails_over
 
 
 @pytest.mark.spec("F-40")
-def test_a_busy_service_that_names_its_pause_is_given_it(at_once: Driver) -> None:
+def test_a_busy_service_gets_the_pause_it_names(at_once: Driver) -> None:
     answers = iter([at_once.fail(Failure.BUSY, retry_after=25.0), Result(25.0), Result(25.0)])
     at_once.send(lambda step: next(answers))
     assert at_once.steps[1] == Pause(25.0)
@@ -55,7 +55,7 @@ def test_a_busy_primary_is_not_asked_again_when_no_time_would_be_left(at_once: D
 
 
 @pytest.mark.spec("F-40", "P-3")
-def test_a_service_that_stays_busy_for_the_limit_counts_as_an_outage(
+def test_a_service_busy_for_the_limit_counts_as_an_outage(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(interval=0.0, busy_limit=15.0)
@@ -72,7 +72,7 @@ def test_a_service_that_stays_busy_for_the_limit_counts_as_an_outage(
 
 
 @pytest.mark.spec("F-40", "P-3")
-def test_a_success_in_between_ends_the_busy_spell(pair_of: Callable[..., Driver]) -> None:
+def test_a_success_ends_the_busy_period(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(interval=0.0, busy_limit=15.0)
     driver.primary(lambda: driver.fail(Failure.BUSY), budget=9.0)
     health, _ = driver.pair.fast_path("orders", 60.0)
@@ -99,7 +99,7 @@ def test_a_busy_service_that_counts_starts_the_failover_interval_as_any_outage(
 
 
 @pytest.mark.spec("F-44")
-def test_where_quotas_spill_a_full_entity_stays_healthy_and_this_message_is_parked(
+def test_a_full_entity_that_spills_stays_healthy_and_its_message_is_parked(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(spills=True)

@@ -29,7 +29,7 @@ def test_a_partner_that_does_not_follow_a_close_is_faulted_after_five_seconds(ro
 
 @pytest.mark.spec("P-50", "G-25")
 @pytest.mark.parametrize("role", Side)
-def test_read_strictly_a_side_that_stays_refused_faults_the_pair_after_five_seconds(role: Side) -> None:
+def test_in_strict_mode_a_side_refused_for_five_seconds_faults_the_pair(role: Side) -> None:
     pair_state = PairState(faults_on_refusal=True)
     assert pair_state.refused(role, WHY, 100.0) == [SideChange(role, SideState.REFUSED, WHY)]
     pair_state.handle_timer(104.9)
@@ -40,7 +40,7 @@ def test_read_strictly_a_side_that_stays_refused_faults_the_pair_after_five_seco
 
 @pytest.mark.spec("R-87")
 @pytest.mark.parametrize("role", Side)
-def test_after_a_fault_no_side_is_open(role: Side) -> None:
+def test_a_fault_closes_both_sides(role: Side) -> None:
     pair_state = PairState(faults_on_refusal=True)
     pair_state.refused(role, WHY, 0.0)
     assert pair_state.state_of(role.partner) is SideState.OPEN
@@ -51,7 +51,7 @@ def test_after_a_fault_no_side_is_open(role: Side) -> None:
 
 
 @pytest.mark.spec("P-50")
-def test_a_partner_that_follows_in_time_ends_the_pair_without_a_fault() -> None:
+def test_a_partner_that_closes_in_time_ends_the_pair_without_a_fault() -> None:
     pair_state = PairState()
     pair_state.closed(P, 0.0)
     assert not pair_state.is_over
@@ -63,7 +63,7 @@ def test_a_partner_that_follows_in_time_ends_the_pair_without_a_fault() -> None:
 
 
 @pytest.mark.spec("P-50")
-def test_read_strictly_a_refused_side_is_looked_at_every_second_and_an_accept_cures_it() -> None:
+def test_in_strict_mode_a_refused_side_is_probed_every_second_and_recovers_when_accepted() -> None:
     pair_state = PairState(faults_on_refusal=True)
     pair_state.refused(S, WHY, 0.0)
     assert pair_state.next_timer() == 1.0
@@ -86,7 +86,7 @@ def test_read_strictly_a_second_refusal_does_not_restart_the_five_seconds() -> N
 
 
 @pytest.mark.spec("P-50")
-def test_read_strictly_an_accept_that_comes_too_late_cures_nothing() -> None:
+def test_in_strict_mode_a_late_acceptance_does_not_recover() -> None:
     pair_state = PairState(faults_on_refusal=True)
     pair_state.refused(P, WHY, 0.0)
     assert pair_state.answered(P, 5.0) == []
@@ -96,7 +96,7 @@ def test_read_strictly_an_accept_that_comes_too_late_cures_nothing() -> None:
     assert pair_state.closed(S, 7.0) == []
 
 
-def test_an_accept_of_an_open_side_or_of_a_closed_one_changes_nothing() -> None:
+def test_accepting_an_open_or_closed_side_changes_nothing() -> None:
     pair_state = PairState()
     assert pair_state.answered(P, 0.0) == []
     pair_state.closed(P, 1.0)
@@ -116,7 +116,7 @@ def test_a_partner_that_is_refused_too_has_not_followed() -> None:
 
 
 @pytest.mark.spec("P-50")
-def test_read_strictly_when_the_first_is_cured_the_second_has_five_seconds_of_its_own() -> None:
+def test_in_strict_mode_the_second_refused_side_gets_its_own_five_seconds() -> None:
     pair_state = PairState(faults_on_refusal=True)
     pair_state.refused(P, WHY, 0.0)
     pair_state.closed(S, 2.0)
@@ -138,7 +138,7 @@ def test_read_strictly_closing_a_refused_side_does_not_give_its_partner_more_tim
 
 @pytest.mark.spec("R-1")
 @pytest.mark.parametrize("role", Side)
-def test_a_side_that_stays_refused_is_a_state_and_never_a_fault(role: Side) -> None:
+def test_a_permanently_refused_side_is_a_state_and_never_a_fault(role: Side) -> None:
     pair_state = PairState()
     assert pair_state.refused(role, WHY, 0.0) == [SideChange(role, SideState.REFUSED, WHY)]
     now = 0.0
@@ -170,7 +170,7 @@ def test_a_refused_side_is_looked_at_less_and_less_often_up_to_once_a_minute() -
 
 
 @pytest.mark.spec("R-1")
-def test_after_a_cure_the_next_refusal_is_looked_at_soon_again() -> None:
+def test_after_a_recovery_the_next_refusal_is_probed_soon_again() -> None:
     pair_state = PairState()
     pair_state.refused(S, WHY, 0.0)
     for _ in range(5):
@@ -181,7 +181,7 @@ def test_after_a_cure_the_next_refusal_is_looked_at_soon_again() -> None:
 
 
 @pytest.mark.spec("R-1")
-def test_two_refused_sides_end_nothing_either() -> None:
+def test_two_refused_sides_do_not_end_the_pair() -> None:
     pair_state = PairState()
     pair_state.refused(P, WHY, 0.0)
     pair_state.refused(S, WHY, 1.0)

@@ -31,7 +31,7 @@ def waiting(patience: Patience, *began: float) -> Patience:
 
 
 @pytest.mark.parametrize("answers", [0, 1, 4])
-def test_while_too_little_is_known_it_is_three_quarters_of_the_longest(answers: int) -> None:
+def test_with_too_few_answers_the_wait_is_three_quarters_of_the_longest(answers: int) -> None:
     assert taught((answers, 0.001)).seconds == 3.0
     assert taught((answers, 0.001), longest=10.0).seconds == 7.5
 
@@ -51,17 +51,17 @@ def test_an_entity_that_answers_fast_is_waited_for_half_a_second(took: float) ->
 
 
 @pytest.mark.parametrize("took", [0.14, 0.2, 0.3, 0.5, 0.7])
-def test_it_is_four_times_what_the_answers_take(took: float) -> None:
+def test_the_wait_is_four_times_the_usual_answer_time(took: float) -> None:
     assert 4 * took <= taught((100, took)).seconds <= 4 * took * 2**0.5
 
 
 @pytest.mark.parametrize("took", [1.1, 2.0, 3.9, 20.0, 1000.0])
-def test_it_is_never_longer_than_the_longest(took: float) -> None:
+def test_the_wait_is_never_longer_than_the_longest(took: float) -> None:
     assert taught((100, took)).seconds == LONGEST
     assert taught((100, took), longest=0.4).seconds == 0.4
 
 
-def test_it_waits_for_nearly_all_answers_and_not_for_the_slowest_of_two_hundred() -> None:
+def test_the_wait_covers_nearly_all_answers_and_not_the_slowest_of_two_hundred() -> None:
     assert taught((1, 0.8), (199, 0.02)).seconds == 0.5
     assert taught((4, 0.8), (196, 0.02)).seconds >= 3.2
 
@@ -88,7 +88,7 @@ def test_a_time_of_slow_answers_is_forgotten_within_a_minute() -> None:
     assert patience.seconds == 0.5
 
 
-def test_what_was_learned_is_forgotten_in_a_long_pause() -> None:
+def test_learned_answer_times_are_forgotten_in_a_long_pause() -> None:
     patience = taught((25, 0.02))
     patience.answered(0.02, 10.5)  # those of ten seconds ago weigh a quarter
     assert patience.seconds == 0.5
@@ -96,7 +96,7 @@ def test_what_was_learned_is_forgotten_in_a_long_pause() -> None:
     assert patience.seconds == 3.0
 
 
-def test_after_each_unanswered_attempt_the_next_waits_twice_as_long_up_to_the_longest() -> None:
+def test_each_unanswered_attempt_doubles_the_wait_up_to_the_longest() -> None:
     patience = taught((100, 0.02))
     assert [patience.after(count) for count in (-1, 0, 1, 2, 3, 4, 100_000)] == [0.5, 0.5, 1, 2, 4, 4, 4]
 
@@ -109,7 +109,7 @@ def test_a_very_short_limit_holds_after_any_number_of_unanswered_attempts() -> N
 # --- what the answers say
 
 
-def test_it_knows_whether_anything_was_answered_since_a_moment() -> None:
+def test_the_time_of_the_last_answer_is_known() -> None:
     patience = Patience(LONGEST)
     assert not patience.has_answered_since(0.0)
     patience.answered(0.02, 10.0)
@@ -134,11 +134,11 @@ def test_nor_is_any_number_in_the_first_quarter_of_a_second() -> None:
     assert patience.is_silent(2.25)
 
 
-def test_nor_while_nothing_is_known_of_the_entity() -> None:
+def test_an_unknown_entity_is_not_silent() -> None:
     assert not waiting(taught((4, 0.02)), 2.0, 2.1, 2.2, 2.3).is_silent(5.0)
 
 
-def test_nor_when_anything_was_answered_since_the_first_of_them_began() -> None:
+def test_an_entity_that_answered_since_the_first_attempt_began_is_not_silent() -> None:
     patience = waiting(taught((100, 0.02)), 2.0, 2.01, 2.02)
     patience.answered(0.02, 2.05)
     assert not patience.is_silent(3.0)
@@ -153,20 +153,20 @@ def test_nor_where_answers_often_take_so_long() -> None:
     assert patience.is_silent(4.0)
 
 
-def test_those_that_have_just_begun_say_nothing() -> None:
+def test_attempts_that_just_began_say_nothing() -> None:
     patience = waiting(taught((100, 0.02)), 2.0, 2.9999, 2.99991, 2.99992)
     assert not patience.is_silent(3.0)
     assert waiting(taught((100, 0.02)), 2.0, 2.1, 2.9999).is_silent(3.0)
 
 
-def test_many_with_a_moderate_age_are_as_unlikely_as_few_with_a_high_one() -> None:
+def test_many_attempts_of_moderate_age_are_as_unlikely_as_few_of_high_age() -> None:
     """One answer in five takes longer than 0.3 s: four such waits are no wonder, six are."""
     teach = (80, 0.02), (20, 0.9)
     assert not waiting(taught(*teach), *(2.0 + each / 1000 for each in range(4))).is_silent(2.4)
     assert waiting(taught(*teach), *(2.0 + each / 1000 for each in range(6))).is_silent(2.4)
 
 
-def test_of_a_crowd_the_first_sixteen_are_looked_at() -> None:
+def test_only_the_first_sixteen_attempts_of_a_crowd_are_considered() -> None:
     begins = [2.0 + each / 1000 for each in range(16)]
     slow = (30, 0.02), (70, 0.9)  # that sixteen take so long is unlikely, and not so unlikely
     assert not waiting(taught(*slow), *begins).is_silent(2.4)

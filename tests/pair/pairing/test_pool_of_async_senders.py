@@ -48,7 +48,7 @@ async def test_a_sender_is_opened_beside_and_used_again(make: MakePool) -> None:
 
 
 @pytest.mark.spec("R-8")
-async def test_a_link_opened_before_its_call_may_have_died_while_idle_even_if_no_call_has_used_it(
+async def test_an_unused_link_opened_before_its_call_may_have_died_while_idle(
     make: MakePool,
 ) -> None:
     it = make()
@@ -60,7 +60,7 @@ async def test_a_link_opened_before_its_call_may_have_died_while_idle_even_if_no
     assert pooled.opened_at < began
 
 
-async def test_calls_share_a_sender_up_to_a_crowd_and_then_another_is_opened(make: MakePool) -> None:
+async def test_calls_share_a_sender_up_to_a_limit_and_then_another_is_opened(make: MakePool) -> None:
     it = make()
     (first,) = await it.acquired(1)
     first.wire.is_shared = True
@@ -79,7 +79,7 @@ async def test_calls_share_a_sender_up_to_a_crowd_and_then_another_is_opened(mak
     assert it.pool.try_acquire() is first  # the one with the fewest calls
 
 
-async def test_a_sender_that_cannot_be_shared_has_one_call(make: MakePool) -> None:
+async def test_an_unshareable_sender_serves_one_call(make: MakePool) -> None:
     it = make()
     one, two = await it.several(2)
     assert one is not two
@@ -90,7 +90,7 @@ async def test_a_sender_that_cannot_be_shared_has_one_call(make: MakePool) -> No
     assert it.pool.try_acquire() is None
 
 
-async def test_there_are_no_more_senders_than_allowed_and_a_call_waits_for_one_of_them(
+async def test_the_number_of_senders_is_limited_and_a_call_waits_for_one(
     make: MakePool,
 ) -> None:
     it = make()
@@ -147,7 +147,7 @@ async def test_a_call_that_is_woken_in_vain_keeps_its_place(make: MakePool) -> N
     await asyncio.gather(*calls)
 
 
-async def test_an_opening_that_fails_raises_a_copy_of_the_error_to_every_call_that_waits(
+async def test_a_failed_opening_raises_a_copy_of_its_error_to_every_waiting_call(
     make: MakePool,
 ) -> None:
     refused = ServiceBusError("refused")
@@ -165,7 +165,7 @@ async def test_an_opening_that_fails_raises_a_copy_of_the_error_to_every_call_th
     assert (await it.acquired(1))[0].sender is it.made[1]
 
 
-async def test_an_opening_that_fails_with_nobody_waiting_is_reported_unless_the_pool_is_closed(
+async def test_a_failed_opening_without_waiting_calls_is_reported_unless_the_pool_is_closed(
     make: MakePool,
 ) -> None:
     refused = ServiceBusError("refused")
@@ -246,7 +246,7 @@ async def test_a_call_that_is_late_leaves_the_opening_to_the_next(make: MakePool
 
 
 @pytest.mark.spec("R-8")
-async def test_after_a_call_gave_up_on_a_silent_peer_the_next_opens_a_link_of_its_own(
+async def test_after_a_call_gave_up_on_a_silent_peer_the_next_opens_its_own_link(
     make: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "OVERDUE", 0.0)
@@ -279,7 +279,7 @@ async def test_a_slow_peer_may_still_answer_the_first_two_openings_of_calls_that
 
 
 @pytest.mark.spec("R-8")
-async def test_a_call_is_judged_by_the_opening_that_it_first_waited_for(
+async def test_a_call_is_judged_by_the_first_opening_it_waited_for(
     make: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = make(*(Sender(hangs=True) for _ in range(2)))
@@ -301,7 +301,7 @@ async def test_a_call_is_judged_by_the_opening_that_it_first_waited_for(
     assert (old.is_late, new.is_late) == (True, False)
 
 
-async def test_a_sender_in_doubt_takes_no_more_calls_and_is_closed_after_its_last(make: MakePool) -> None:
+async def test_a_sender_in_doubt_gets_no_more_calls_and_is_closed_after_its_last(make: MakePool) -> None:
     it = make()
     (pooled,) = await it.acquired(1)
     pooled.wire.is_shared = True
@@ -318,7 +318,7 @@ async def test_a_sender_in_doubt_takes_no_more_calls_and_is_closed_after_its_las
     assert it.made[0].closings == ["sbpair-close"]
 
 
-async def test_after_a_failure_a_fresh_call_uses_no_sender_without_a_success_since(make: MakePool) -> None:
+async def test_after_a_failure_a_fresh_call_uses_only_senders_with_a_later_success(make: MakePool) -> None:
     it = make()
     idle, busy, failed, working = await it.several(4)
     it.pool.release(idle)
@@ -333,7 +333,7 @@ async def test_after_a_failure_a_fresh_call_uses_no_sender_without_a_success_sin
     assert it.made[1].closings == ["sbpair-close"]
 
 
-async def test_a_call_that_waits_as_its_pool_is_closed_has_the_next_sender_that_returns(
+async def test_a_call_waiting_while_its_pool_closes_gets_the_next_returned_sender(
     make: MakePool,
 ) -> None:
     it = make()
@@ -362,7 +362,7 @@ async def test_a_call_that_is_not_fresh_uses_any_sender(make: MakePool) -> None:
     assert await it.acquired(1) == [idle]
 
 
-async def test_renewing_leaves_nothing_of_before(make: MakePool) -> None:
+async def test_renewing_keeps_no_earlier_sender(make: MakePool) -> None:
     it = make(Sender(), Sender(hangs=True))
     (idle,) = await it.acquired(1)
     it.pool.release(idle)
@@ -427,7 +427,7 @@ async def test_senders_in_use_are_not_trimmed_and_are_looked_at_again_soon(make:
     assert it.pool.links == 2
 
 
-async def test_a_pool_that_is_closed_closes_idle_senders_now_and_the_others_as_they_return(
+async def test_a_closed_pool_closes_idle_senders_now_and_the_others_on_return(
     make: MakePool,
 ) -> None:
     it = make()
@@ -507,7 +507,7 @@ async def test_renewing_opens_a_link_for_the_calls_that_wait(make: MakePool) -> 
 
 
 @pytest.mark.spec("R-5")
-async def test_the_room_that_a_cancelled_call_was_given_goes_to_the_next(make: MakePool) -> None:
+async def test_the_slot_of_a_cancelled_call_goes_to_the_next(make: MakePool) -> None:
     it = make()
     used = await it.several(MAX_SENDERS)
     first, second = (asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE)) for _ in range(2))

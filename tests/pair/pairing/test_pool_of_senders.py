@@ -133,7 +133,7 @@ def test_a_link_opened_before_its_call_may_have_died_while_idle_even_if_no_call_
     assert it.pool.acquire(began + PATIENCE).opened_at > began
 
 
-def test_the_sender_that_was_used_last_is_used_first(make: MakePool) -> None:
+def test_the_last_used_sender_is_used_first(make: MakePool) -> None:
     it = make()
     one, two = it.opened(2)
     assert one is not two
@@ -142,7 +142,7 @@ def test_the_sender_that_was_used_last_is_used_first(make: MakePool) -> None:
     assert [it.pool.try_acquire(), it.pool.try_acquire(), it.pool.try_acquire()] == [two, one, None]
 
 
-def test_an_opening_that_fails_raises_the_error_to_the_call_that_waits_and_to_nobody_else(
+def test_a_failed_opening_raises_its_error_only_to_the_waiting_call(
     make: MakePool,
 ) -> None:
     refused = ServiceBusError("refused")
@@ -307,7 +307,7 @@ def test_a_sender_in_doubt_is_closed_on_a_worker_and_not_watched(make: MakePool)
     assert it.pool.try_acquire() is None
 
 
-def test_after_a_failure_a_fresh_call_uses_no_sender_that_was_idle_then(make: MakePool) -> None:
+def test_after_a_failure_a_fresh_call_uses_no_previously_idle_sender(make: MakePool) -> None:
     it = make()
     idle, failed, working = it.opened(3)
     it.pool.release(idle)
@@ -400,7 +400,7 @@ def test_a_pool_that_is_closed_closes_idle_senders_now_and_the_others_as_they_re
     assert it.pool.try_acquire() is None
 
 
-def test_what_opens_as_the_pool_is_closed_is_closed_too(make: MakePool) -> None:
+def test_a_sender_that_opens_while_the_pool_closes_is_closed(make: MakePool) -> None:
     gate = threading.Event()
     it = make(Sender(gate=gate))
     it.pool.warm()
@@ -414,7 +414,7 @@ def test_what_opens_as_the_pool_is_closed_is_closed_too(make: MakePool) -> None:
 
 @pytest.mark.spec("R-8")
 @pytest.mark.parametrize("comes", ["opened", "released"])
-def test_a_call_that_waits_while_the_last_sender_of_its_entity_is_closed_gets_the_link_that_comes(
+def test_a_call_waiting_while_the_last_sender_of_its_entity_closes_gets_the_next_link(
     make: MakePool, monkeypatch: pytest.MonkeyPatch, comes: str
 ) -> None:
     it = make()
@@ -499,7 +499,7 @@ def test_a_link_is_tried_out_apart_from_the_pool(make: MakePool) -> None:
     assert it.pool.try_acquire() is None
 
 
-def test_a_link_that_does_not_open_while_it_is_tried_out_is_ended(make: MakePool) -> None:
+def test_a_trial_link_that_does_not_open_is_closed(make: MakePool) -> None:
     gate = threading.Event()
     it = make(Sender(gate=gate))
     with pytest.raises(OperationTimeoutError, match="The link was not opened in time"):
@@ -512,7 +512,7 @@ def test_a_link_that_does_not_open_while_it_is_tried_out_is_ended(make: MakePool
     assert it.made[0].closed_on
 
 
-def test_a_trial_without_a_worker_leaves_nothing_behind(make: MakePool) -> None:
+def test_a_trial_without_a_worker_leaves_no_state(make: MakePool) -> None:
     gate = threading.Event()
     it = make()
     jobs = [it.openers.start("busy", lambda: gate.wait(PATIENCE)) for _ in range(4)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,7 +66,7 @@ def entity() -> Entity:
     return Entity()
 
 
-def test_an_entity_of_which_nothing_is_known_is_asked(entity: Entity) -> None:
+def test_an_unknown_entity_is_asked(entity: Entity) -> None:
     assert not entity.is_half_open(0.0)
     assert entity.breaker.may_ask(0.0)
     assert entity.breaker.is_clean(0.0)
@@ -76,7 +75,7 @@ def test_an_entity_of_which_nothing_is_known_is_asked(entity: Entity) -> None:
 # --- what opens it
 
 
-def test_after_one_unanswered_attempt_the_next_send_asks_at_once_and_others_are_parked(
+def test_after_one_unanswered_attempt_one_send_probes_and_others_are_parked(
     entity: Entity,
 ) -> None:
     entity.accepted(10.0, 20)
@@ -87,7 +86,7 @@ def test_after_one_unanswered_attempt_the_next_send_asks_at_once_and_others_are_
     assert not entity.breaker.may_ask(11.0)
 
 
-def test_a_probe_that_is_not_answered_has_others_parked_until_a_second_after_it_began(entity: Entity) -> None:
+def test_after_an_unanswered_probe_others_are_parked_until_a_second_after_it_began(entity: Entity) -> None:
     entity.accepted(10.0, 20)
     entity.unanswered(10.6)
     entity.unanswered(11.2)
@@ -95,13 +94,13 @@ def test_a_probe_that_is_not_answered_has_others_parked_until_a_second_after_it_
     assert entity.breaker.may_ask(11.7)
 
 
-def test_one_that_took_longer_than_a_second_lets_the_next_ask_at_once(entity: Entity) -> None:
+def test_after_a_probe_longer_than_a_second_the_next_send_probes_at_once(entity: Entity) -> None:
     entity.unanswered(5.0)
     entity.unanswered(10.0, took=3.0)
     assert entity.breaker.may_ask(10.0)
 
 
-def test_an_unanswered_attempt_during_which_another_was_answered_is_its_own_affair(entity: Entity) -> None:
+def test_an_unanswered_attempt_while_others_are_answered_opens_no_breaker(entity: Entity) -> None:
     entity.accepted(10.0, 20)
     entity.accepted(10.3)
     entity.unanswered(10.5)
@@ -110,7 +109,7 @@ def test_an_unanswered_attempt_during_which_another_was_answered_is_its_own_affa
 
 
 @pytest.mark.parametrize(("accepted", "opens"), [(0, True), (6, True), (7, False), (40, False)])
-def test_but_for_one_and_chance_a_tenth_of_the_last_attempts_may_be_unanswered(
+def test_up_to_a_tenth_of_attempts_plus_one_may_be_unanswered(
     entity: Entity, accepted: int, opens: bool
 ) -> None:
     entity.accepted(10.0, accepted)
@@ -122,9 +121,7 @@ def test_but_for_one_and_chance_a_tenth_of_the_last_attempts_may_be_unanswered(
 
 
 @pytest.mark.parametrize(("accepted", "opens"), [(0, True), (5, True), (6, False), (40, False)])
-def test_but_for_two_and_chance_a_fifth_of_the_last_attempts_may_be_busy(
-    entity: Entity, accepted: int, opens: bool
-) -> None:
+def test_up_to_a_fifth_of_attempts_plus_two_may_be_busy(entity: Entity, accepted: int, opens: bool) -> None:
     entity.accepted(10.0, accepted)
     for _ in range(2):
         entity.busy(10.0)
@@ -133,14 +130,14 @@ def test_but_for_two_and_chance_a_fifth_of_the_last_attempts_may_be_busy(
     assert entity.is_half_open(10.0) is opens
 
 
-def test_of_a_send_that_is_busy_again_and_again_the_first_answer_counts(entity: Entity) -> None:
+def test_only_the_first_answer_of_a_repeatedly_busy_send_counts(entity: Entity) -> None:
     for again in range(10):
         entity.busy(10.0 + again, is_first=again == 0)
     assert not entity.is_half_open(20.0)
 
 
 @pytest.mark.parametrize(("accepted", "opens"), [(0, True), (23, True), (24, False), (200, False)])
-def test_but_for_five_a_fifth_of_the_last_attempts_may_be_rejected(
+def test_up_to_a_fifth_of_attempts_plus_five_may_be_rejected(
     entity: Entity, accepted: int, opens: bool
 ) -> None:
     entity.accepted(10.0, accepted)
@@ -150,7 +147,7 @@ def test_but_for_five_a_fifth_of_the_last_attempts_may_be_rejected(
     assert entity.is_half_open(10.0) is opens
 
 
-def test_sends_that_wait_in_a_silence_have_the_next_parked_before_one_has_failed(entity: Entity) -> None:
+def test_waiting_sends_park_later_ones_before_the_first_has_failed(entity: Entity) -> None:
     entity.teach()
     entity.accepted(10.6)
     entity.breaker.patience.waiting.update(dict.fromkeys((10.7, 10.71, 10.72)))
@@ -162,7 +159,7 @@ def test_sends_that_wait_in_a_silence_have_the_next_parked_before_one_has_failed
 # --- who asks while it is half open
 
 
-def test_while_one_asks_no_other_does(entity: Entity) -> None:
+def test_only_one_send_probes_at_a_time(entity: Entity) -> None:
     entity.unanswered(10.0)
     assert entity.breaker.may_ask(11.0)
     entity.breaker.asked(15.0)
@@ -170,7 +167,7 @@ def test_while_one_asks_no_other_does(entity: Entity) -> None:
     assert entity.breaker.may_ask(15.0)
 
 
-def test_after_a_rejected_probe_the_next_asks_a_second_after_it_began(entity: Entity) -> None:
+def test_after_a_rejected_probe_the_next_starts_a_second_after_it_began(entity: Entity) -> None:
     entity.rejected(10.0, 6)
     assert entity.breaker.may_ask(10.0)
     entity.rejected(10.5)
@@ -178,7 +175,7 @@ def test_after_a_rejected_probe_the_next_asks_a_second_after_it_began(entity: En
     assert entity.breaker.may_ask(11.48)
 
 
-def test_after_an_accepted_one_too(entity: Entity) -> None:
+def test_after_an_accepted_probe_the_next_starts_a_second_after_it_began(entity: Entity) -> None:
     entity.rejected(10.0, 6)
     assert entity.is_half_open(10.5)
     entity.accepted(11.0)
@@ -188,7 +185,7 @@ def test_after_an_accepted_one_too(entity: Entity) -> None:
 
 
 @pytest.mark.parametrize(("pause", "until"), [(0.0, 11.0), (0.9, 11.0), (5.0, 15.0)])
-def test_after_a_busy_one_the_next_asks_when_the_pause_is_over_and_no_sooner_than_in_a_second(
+def test_after_a_busy_probe_the_next_starts_after_the_pause_and_at_least_a_second(
     entity: Entity, pause: float, until: float
 ) -> None:
     for _ in range(3):
@@ -197,7 +194,7 @@ def test_after_a_busy_one_the_next_asks_when_the_pause_is_over_and_no_sooner_tha
     assert entity.breaker.may_ask(until)
 
 
-def test_each_further_unanswered_attempt_is_waited_for_twice_as_long(entity: Entity) -> None:
+def test_each_further_unanswered_probe_doubles_the_wait(entity: Entity) -> None:
     entity.teach()
     waits = [entity.breaker.seconds()]
     for second in range(5):
@@ -208,7 +205,7 @@ def test_each_further_unanswered_attempt_is_waited_for_twice_as_long(entity: Ent
     assert entity.breaker.seconds() == 0.5
 
 
-def test_after_a_busy_answer_as_long_as_at_first(entity: Entity) -> None:
+def test_after_a_busy_answer_the_wait_is_the_initial_one(entity: Entity) -> None:
     entity.teach()
     for _ in range(3):
         entity.unanswered(11.0)
@@ -217,14 +214,14 @@ def test_after_a_busy_answer_as_long_as_at_first(entity: Entity) -> None:
     assert entity.breaker.seconds() == 0.5
 
 
-def test_the_longest_wait_is_the_one_given() -> None:
+def test_the_longest_wait_is_configured() -> None:
     assert Entity(longest=10.0).breaker.seconds() == 7.5
 
 
 # --- what closes it
 
 
-def test_one_accepted_attempt_closes_it_only_where_hardly_any_other_failed(entity: Entity) -> None:
+def test_one_accepted_attempt_closes_the_breaker_only_if_hardly_any_other_failed(entity: Entity) -> None:
     entity.unanswered(10.6)
     assert entity.is_half_open(10.6)
     entity.accepted(11.2)
@@ -235,7 +232,7 @@ def test_one_accepted_attempt_closes_it_only_where_hardly_any_other_failed(entit
     assert entity.is_half_open(12.4)
 
 
-def test_the_share_of_the_attempts_that_ask_closes_it(entity: Entity) -> None:
+def test_the_share_of_accepted_probes_closes_the_breaker(entity: Entity) -> None:
     entity.unanswered(10.0)
     entity.unanswered(10.0)
     assert entity.is_half_open(10.0)
@@ -245,7 +242,7 @@ def test_the_share_of_the_attempts_that_ask_closes_it(entity: Entity) -> None:
     assert not entity.is_half_open(12.0)
 
 
-def test_a_failure_is_forgotten_in_a_minute_and_hardly_counts_after_a_quarter_of_one(entity: Entity) -> None:
+def test_a_failure_hardly_counts_after_15_seconds_and_is_forgotten_in_a_minute(entity: Entity) -> None:
     entity.unanswered(10.0)
     entity.unanswered(10.0)
     assert entity.is_half_open(10.0)
@@ -257,7 +254,7 @@ def test_a_failure_is_forgotten_in_a_minute_and_hardly_counts_after_a_quarter_of
     assert entity.breaker.is_clean(80.0)
 
 
-def test_what_could_open_it_again_is_no_clean_state(entity: Entity) -> None:
+def test_a_breaker_that_remembers_a_failure_is_not_clean(entity: Entity) -> None:
     entity.busy(10.0)
     assert not entity.breaker.is_clean(10.0)
     other = Entity()
@@ -268,7 +265,7 @@ def test_what_could_open_it_again_is_no_clean_state(entity: Entity) -> None:
     assert other.breaker.is_clean(301.0)
 
 
-def test_an_entity_that_is_known_to_be_healthy_is_asked_at_once_and_nothing_is_remembered(
+def test_a_healthy_entity_is_asked_at_once_and_nothing_is_stored(
     entity: Entity,
 ) -> None:
     entity.unanswered(10.0)
@@ -300,7 +297,7 @@ def unanswered(driver: Driver, step: Step) -> Result:
 
 @pytest.mark.parametrize(("kind", "most"), [("rejected", 0.10), ("unanswered", 0.20)])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_where_one_attempt_in_twenty_fails_few_messages_are_parked_needlessly(
+def test_a_failure_rate_of_one_in_twenty_parks_few_messages_needlessly(
     pair_of: Callable[..., Driver], kind: str, most: float, seed: int
 ) -> None:
     """Four senders make up to five sends a second each, for ten minutes."""
@@ -335,7 +332,7 @@ def test_where_one_attempt_in_twenty_fails_few_messages_are_parked_needlessly(
 
 
 @pytest.mark.spec("A-1", "A-2", "B-2")
-def test_what_is_not_answered_is_parked_and_not_sent_to_the_primary_again(
+def test_an_unanswered_send_is_parked_and_not_sent_to_the_primary_again(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(redirects=True, retry=RetryPolicy())
@@ -350,7 +347,7 @@ def test_what_is_not_answered_is_parked_and_not_sent_to_the_primary_again(
 
 
 @pytest.mark.spec("A-1", "A-2")
-def test_in_silence_one_send_a_second_asks_over_an_idle_link_and_all_are_parked(
+def test_during_silence_one_send_per_second_probes_and_all_are_parked(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(redirects=True)
@@ -369,7 +366,7 @@ def test_in_silence_one_send_a_second_asks_over_an_idle_link_and_all_are_parked(
 
 @pytest.mark.spec("A-2", "P-3", "P-4", "G-12")
 @pytest.mark.parametrize("retry", [RetryPolicy(total=0), RetryPolicy()])
-def test_with_the_raising_policy_an_attempt_is_bounded_and_one_interval_after_the_first_the_entity_fails_over(
+def test_with_the_raising_policy_attempts_are_bounded_and_failover_follows_after_one_interval(
     pair_of: Callable[..., Driver], retry: RetryPolicy
 ) -> None:
     driver = pair_of(interval=60.0, retry=retry)
@@ -399,7 +396,7 @@ def timed(driver: Driver) -> list[tuple[Attempt, float]]:
 
 
 @pytest.mark.spec("A-4", "F-40")
-def test_a_busy_primary_is_asked_as_long_as_with_the_raising_policy_or_its_message_is_parked(
+def test_a_busy_primary_is_waited_for_as_with_the_raising_policy_or_its_message_is_parked(
     pair_of: Callable[..., Driver],
 ) -> None:
     """Under ``raise`` a send of 5 s gives up after 4; parked, it need not be."""
@@ -421,7 +418,7 @@ def test_a_busy_primary_is_asked_as_long_as_with_the_raising_policy_or_its_messa
 
 @pytest.mark.spec("A-4", "F-40")
 @pytest.mark.parametrize(("budget", "until"), [(3.0, 2.0), (60.0, 4.0)])
-def test_a_busy_primary_is_waited_for_two_thirds_of_the_time_and_four_seconds_at_most(
+def test_a_busy_primary_is_waited_for_two_thirds_of_the_time_and_at_most_four_seconds(
     pair_of: Callable[..., Driver], budget: float, until: float
 ) -> None:
     for hint, waits in ((until, True), (until + 0.01, False)):
@@ -433,7 +430,7 @@ def test_a_busy_primary_is_waited_for_two_thirds_of_the_time_and_four_seconds_at
 
 
 @pytest.mark.spec("A-1", "A-4", "R-7")
-def test_a_message_that_no_backlog_queue_takes_has_the_primary_for_all_the_time_that_is_left(
+def test_a_message_no_backlog_accepts_gets_the_remaining_time_on_the_primary(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(redirects=True, backlogs=1)
@@ -446,7 +443,7 @@ def test_a_message_that_no_backlog_queue_takes_has_the_primary_for_all_the_time_
         if not is_primary(step):
             failed = driver.fail()
             assert failed.classification is not None
-            return replace(failed, classification=replace(failed.classification, is_of_side=True))
+            return failed._replace(classification=failed.classification._replace(is_of_side=True))
         return busy if driver.now == 0.0 else driver.ok()
 
     assert driver.send(answer, budget=2.5) == Stored(None, is_ambiguous=False)
@@ -456,7 +453,7 @@ def test_a_message_that_no_backlog_queue_takes_has_the_primary_for_all_the_time_
 
 
 @pytest.mark.spec("A-4")
-def test_an_entity_that_refuses_what_is_sent_is_not_silent(pair_of: Callable[..., Driver]) -> None:
+def test_a_rejecting_entity_is_not_silent(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(redirects=True)
     for _ in range(20):
         driver.primary(driver.ok)
@@ -478,7 +475,7 @@ def test_an_entity_that_refuses_what_is_sent_is_not_silent(pair_of: Callable[...
     assert step.backlog is None
 
 
-def test_share_that_is_too_large_again_and_again_takes_longer_to_be_trusted(entity: Entity) -> None:
+def test_a_failure_share_that_keeps_returning_takes_longer_to_be_trusted(entity: Entity) -> None:
     now, spans = 100.0, []
     for _ in range(3):
         for _ in range(3):

@@ -42,7 +42,7 @@ def interleavings(first: int, second: int) -> Iterator[list[int]]:
 
 @pytest.mark.spec("F-67", "P-5")
 @pytest.mark.parametrize("order", list(interleavings(2, 2)), ids=str)
-def test_two_senders_that_lose_one_backlog_withdraw_it_once_and_both_are_acknowledged(
+def test_two_senders_failing_on_one_backlog_withdraw_it_once_and_both_succeed(
     pair_of: Callable[..., Driver], order: list[int]
 ) -> None:
     driver = pair_of(backlogs=2)
@@ -61,7 +61,7 @@ def test_two_senders_that_lose_one_backlog_withdraw_it_once_and_both_are_acknowl
 
 @pytest.mark.spec("F-69", "G-1")
 @pytest.mark.parametrize("order", list(interleavings(1, 1)), ids=str)
-def test_a_send_to_a_backlog_ends_there_when_the_entity_comes_home_meanwhile(
+def test_a_send_to_a_backlog_completes_there_although_the_entity_fails_back(
     driver: Driver, order: list[int]
 ) -> None:
     driver.fail_over()
@@ -80,9 +80,7 @@ def test_a_send_to_a_backlog_ends_there_when_the_entity_comes_home_meanwhile(
 
 @pytest.mark.spec("F-72", "P-32", "G-13")
 @pytest.mark.parametrize("failure", [Failure.UNAVAILABLE, Failure.CONFIGURATION, Failure.BUSY, Failure.FULL])
-def test_after_a_ping_that_was_refused_or_lost_the_next_one_tries_again(
-    driver: Driver, failure: Failure
-) -> None:
+def test_a_refused_or_lost_ping_is_followed_by_another(driver: Driver, failure: Failure) -> None:
     driver.fail_over()
     for _ in range(5):
         (path,) = driver.advance(60.0)
@@ -102,7 +100,7 @@ walks = st.lists(st.tuples(st.sampled_from(MOVES), st.integers(0, 3)), max_size=
 
 @pytest.mark.spec("F-68", "P-6", "G-13")
 @given(walk=walks, interval=st.sampled_from([0.0, 5.0]))
-def test_in_every_order_of_sends_pings_and_timers_an_entity_has_one_state_and_one_ping(
+def test_every_interleaving_of_sends_pings_and_timers_has_one_state_and_one_ping(
     walk: list[tuple[str, int]], interval: float
 ) -> None:
     driver, sends, pings = Driver(make_pair(interval=interval, ping=2.0)), [], []

@@ -33,7 +33,7 @@ def relapse(health: EntityHealth, now: float) -> float:
 
 
 @pytest.mark.spec("F-51", "P-32")
-def test_the_first_ping_goes_out_at_once_and_after_each_relapse_twice_as_late() -> None:
+def test_the_first_ping_is_sent_at_once_and_each_relapse_doubles_its_delay() -> None:
     health, now, waited = entity(ping=10), 0.0, []
     for _ in range(8):
         waited.append(relapse(health, now))
@@ -42,13 +42,13 @@ def test_the_first_ping_goes_out_at_once_and_after_each_relapse_twice_as_late() 
 
 
 @pytest.mark.spec("F-51")
-def test_a_ping_interval_beyond_the_longest_hold_is_kept() -> None:
+def test_a_ping_interval_longer_than_the_longest_delay_is_kept() -> None:
     health = entity(ping=1800)
     assert [relapse(health, 0.0), relapse(health, 1.0), relapse(health, 1802.0)] == [0, 1800, 1800]
 
 
 @pytest.mark.spec("F-51")
-def test_a_minute_at_home_ends_the_series() -> None:
+def test_a_healthy_minute_resets_the_relapse_delay() -> None:
     health = entity(ping=10)
     relapse(health, 0.0)
     assert relapse(health, 1.0) == 10
@@ -57,7 +57,7 @@ def test_a_minute_at_home_ends_the_series() -> None:
 
 @pytest.mark.spec("F-51", "P-6")
 @pytest.mark.parametrize("by_hand", [EntityHealth.mark_healthy, EntityHealth.fail_over])
-def test_a_hand_ends_the_series(by_hand: Callable[[EntityHealth, float], object]) -> None:
+def test_a_manual_failover_resets_the_relapse_delay(by_hand: Callable[[EntityHealth, float], object]) -> None:
     health = entity(ping=10)
     relapse(health, 0.0)
     relapse(health, 1.0)
@@ -67,7 +67,7 @@ def test_a_hand_ends_the_series(by_hand: Callable[[EntityHealth, float], object]
 
 
 @pytest.mark.spec("F-51")
-def test_pings_after_a_relapse_go_on_at_the_interval() -> None:
+def test_pings_after_a_relapse_continue_at_the_interval() -> None:
     health = entity(ping=10)
     relapse(health, 0.0)
     health.send_failed(1.0)
@@ -98,7 +98,7 @@ def test_keyed_sends_that_fail_while_pings_succeed_cause_few_failovers_in_an_hou
 
 @pytest.mark.spec("F-38", "G-1", "P-34")
 @pytest.mark.parametrize("interval", [0.0, 5.0, 60.0])
-def test_an_hour_of_ten_seconds_down_and_twenty_up_is_survived_with_few_failovers(
+def test_an_hour_of_ten_seconds_down_and_twenty_up_causes_few_failovers(
     pair_of: Callable[..., Driver], interval: float
 ) -> None:
     driver = pair_of(interval=interval, ping=1.0)

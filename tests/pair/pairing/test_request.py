@@ -79,7 +79,7 @@ class Primary:
 # --- freezing
 
 
-def test_one_message_is_handed_over_as_one_and_many_as_a_list() -> None:
+def test_one_message_is_passed_singly_and_several_as_a_list() -> None:
     primary = Primary()
     one, many = freeze(ServiceBusMessage("a")), freeze(iter(messages(3)))
     assert (one.hand_over(primary, 2.5), many.hand_over(primary, 3.5)) == ("sent", "sent")
@@ -92,7 +92,7 @@ def test_one_message_is_handed_over_as_one_and_many_as_a_list() -> None:
     assert many.message_ids() == ("0", "1", "2")
 
 
-def test_a_batch_is_handed_over_as_it_is_and_parked_message_by_message() -> None:
+def test_a_batch_is_sent_unchanged_and_parked_message_by_message() -> None:
     batch = PairedMessageBatch()
     for message in messages(2):
         batch.add_message(message)
@@ -106,7 +106,7 @@ def test_a_batch_is_handed_over_as_it_is_and_parked_message_by_message() -> None
     assert len(PairedMessageBatch().originals) == 0
 
 
-def test_a_batch_of_ours_takes_lists_as_the_sdk_does_and_refuses_our_own_properties() -> None:
+def test_our_batch_accepts_lists_like_the_sdk_and_refuses_reserved_properties() -> None:
     batch = PairedMessageBatch(500)
     assert batch.max_size_in_bytes == 500
     batch._from_list(messages(2))  # as the SDK fills a batch from a list
@@ -117,12 +117,12 @@ def test_a_batch_of_ours_takes_lists_as_the_sdk_does_and_refuses_our_own_propert
 
 
 @pytest.mark.parametrize("given", [None, 5, "text", b"bytes", [5]], ids=repr)
-def test_what_is_not_a_message_is_refused(given: object) -> None:
+def test_an_object_that_is_not_a_message_is_refused(given: object) -> None:
     with pytest.raises(TypeError):
         freeze(given)
 
 
-def test_a_message_that_cannot_be_encoded_is_found_before_it_is_sent() -> None:
+def test_an_unencodable_message_is_found_before_it_is_sent() -> None:
     assert freeze(messages(2)).encoding_fault() is None
     fault = freeze(
         [*messages(1), ServiceBusMessage("x", application_properties={"a": object()})]
@@ -174,7 +174,7 @@ def test_a_batch_leaves_room_for_the_envelope(limit: int, room: int) -> None:
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=4),
 )
 @settings(max_examples=60, deadline=None)
-def test_each_message_is_parked_once_in_order_however_often_a_backlog_fails(sizes, limit, failures) -> None:
+def test_each_message_is_parked_once_in_order_despite_backlog_failures(sizes, limit, failures) -> None:
     given = [ServiceBusMessage(b"x" * size, message_id=f"{number}") for number, size in enumerate(sizes)]
     request = freeze(given)
     request.rewrite("orders")
@@ -194,12 +194,12 @@ def test_each_message_is_parked_once_in_order_however_often_a_backlog_fails(size
     assert request.backlog_ends()[-1][1] == len(sizes) == request.parked
 
 
-def test_a_message_too_large_for_a_batch_is_tried_alone() -> None:
+def test_a_message_too_large_for_a_batch_is_tried_singly() -> None:
     request = a_request(2, size=4_000)
     assert parked_by(request, Maker(2_000), 0) == [["0"], ["1"]]
 
 
-def test_deadlines_count_from_the_first_attempt_and_stay() -> None:
+def test_deadlines_count_from_the_first_attempt_and_do_not_move() -> None:
     request = freeze([ServiceBusMessage("a", time_to_live=timedelta(seconds=5)), ServiceBusMessage("b")])
     assert [deadline for _, deadline in request.unstored_messages()] == [None, None]
     request.fix_deadlines(1_000)
@@ -244,7 +244,7 @@ def test_scheduled_messages_carry_their_time_and_are_copies() -> None:
     ],
     ids=repr,
 )
-def test_only_the_primary_gives_numbers(outcome: Stored, numbers: list[int]) -> None:
+def test_only_the_primary_assigns_sequence_numbers(outcome: Stored, numbers: list[int]) -> None:
     request = schedule_request(messages(2), AT)
     request.answer = (7, 8)
     assert request.sequence_numbers(outcome) == numbers
@@ -276,7 +276,7 @@ def test_a_batch_cannot_be_scheduled() -> None:
     ],
     ids=["one", "some", "iterator", "largest", "smallest", "none"],
 )
-def test_numbers_are_cancelled_on_the_primary_alone(given: object, numbers: list[int]) -> None:
+def test_sequence_numbers_are_cancelled_only_on_the_primary(given: object, numbers: list[int]) -> None:
     request, primary = cancellation("orders", given), Primary()  # type: ignore[arg-type]
     assert request.is_for_primary_only
     assert (len(request), request.outgoing) == (0, [])
@@ -295,7 +295,7 @@ def test_numbers_are_cancelled_on_the_primary_alone(given: object, numbers: list
         ([5, PARKED], ParkedScheduleError, "orders"),
     ],
 )
-def test_what_cannot_be_cancelled_is_refused_before_anything_is(
+def test_an_uncancellable_number_is_refused_before_any_is_cancelled(
     given: object, error: type, told: str
 ) -> None:
     with pytest.raises(error, match=told):
@@ -324,7 +324,7 @@ def test_a_receipt_says_where_the_messages_are(
     assert got.locations == ()
 
 
-def test_a_receipt_names_each_place_when_there_is_more_than_one() -> None:
+def test_a_receipt_names_each_place_if_there_are_several() -> None:
     request = a_request(4, size=900)
     parked_by(request, Maker(2_000), 0, most=1)
     first = request.parked
@@ -339,7 +339,7 @@ def test_a_receipt_names_each_place_when_there_is_more_than_one() -> None:
 
 
 @pytest.mark.parametrize(("asked", "size"), [(None, 1_000), (0, 1_000), (1, 1), (1_000, 1_000)])
-def test_a_batch_has_the_size_that_was_asked_for_or_the_limit(asked: int | None, size: int) -> None:
+def test_a_batch_has_the_requested_size_or_the_limit(asked: int | None, size: int) -> None:
     assert empty_batch(asked, 1_000).max_size_in_bytes == size
 
 
@@ -348,7 +348,7 @@ def test_a_batch_above_the_limit_is_refused() -> None:
         empty_batch(1_001, 1_000)
 
 
-def test_the_size_of_a_message_does_not_depend_on_what_a_batch_adds() -> None:
+def test_the_size_of_a_message_excludes_the_overhead_of_its_batch() -> None:
     one = encoded_size(ServiceBusMessage(b"", message_id="m"))
     for size in (1, 100, 400):
         grown = encoded_size(ServiceBusMessage(b"x" * size, message_id="m"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,7 @@ from sbpair.pair.pairing.decide.health import EntityState
 from sbpair.pair.pairing.decide.pair import Attempt, Pause, Result, Step, primary_flow
 from sbpair.pair.pairing.decide.retry import NO_RETRIES, RetryPolicy
 from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Retries
 from sbpair.pair.pairing.events import EntitySuspected
 from sbpair.pair.pairing.outcome import Failure, Refused, Stored
 
@@ -50,6 +53,26 @@ def test_the_defaults_and_the_pauses_are_those_of_the_sdk() -> None:
         assert policy.pause(10) is None
 
 
+@pytest.mark.spec("B-19")
+@pytest.mark.parametrize("mode", RetryPolicy.MODES)
+def test_clients_that_fail_together_do_not_retry_together(mode: str) -> None:
+    began: list[int] = []  # the seconds in which 200 clients make their attempts
+    for seed in range(200):
+        retries, at = Retries(RetryPolicy(mode=mode), Random(seed)), 0.0
+        while (again := retries.next_at(at, 60.0)) is not None:
+            at = again
+            began.append(int(again / 0.1))
+    assert max(Counter(began).values()) < 40
+
+
+@pytest.mark.spec("B-19")
+def test_a_pause_is_between_half_and_one_and_a_half_of_the_policy() -> None:
+    pauses = [Retries(DEFAULT, Random(seed)).next_at(0.0, 60.0) or 0.0 for seed in range(1000)]
+    assert min(pauses) >= 0.8
+    assert max(pauses) <= 2.4
+    assert sum(pauses) / 1000 == pytest.approx(1.6, abs=0.05)
+
+
 @pytest.mark.spec("R-7", "R-15")
 @pytest.mark.parametrize(
     ("wrong", "error"),
@@ -69,7 +92,7 @@ def test_a_setting_out_of_range_is_named(wrong: dict[str, object], error: type[E
 
 
 @pytest.mark.spec("R-7")
-def test_a_short_blip_is_retried_and_raises_nothing(pair_of: Callable[..., Driver]) -> None:
+def test_a_short_failure_is_retried_and_raises_nothing(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(retry=DEFAULT)
     answers = iter([lambda: driver.fail(is_ambiguous=True), driver.fail, driver.ok])
     outcome = driver.send(in_time(driver, lambda: next(answers)()))
@@ -86,7 +109,7 @@ def test_a_short_blip_is_retried_and_raises_nothing(pair_of: Callable[..., Drive
 
 
 @pytest.mark.spec("R-7", "P-3")
-def test_what_counts_as_a_failure_is_one_that_still_stands_after_the_retries(
+def test_only_a_failure_after_the_retries_counts(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(retry=DEFAULT)
@@ -100,10 +123,10 @@ def test_what_counts_as_a_failure_is_one_that_still_stands_after_the_retries(
 
 
 @pytest.mark.spec("R-7", "P-3")
-def test_a_suspect_entity_is_retried_too_and_a_success_ends_the_suspicion(
+def test_a_suspect_entity_is_retried_and_a_success_ends_the_suspicion(
     pair_of: Callable[..., Driver],
 ) -> None:
-    driver = pair_of(retry=DEFAULT)
+    driver = pair_of(retry=RetryPolicy(total=2))
     driver.send(in_time(driver, driver.fail))
     answers = iter([driver.fail, driver.ok])
     assert driver.send(in_time(driver, lambda: next(answers)())) == Stored(None, is_ambiguous=False)
@@ -111,7 +134,7 @@ def test_a_suspect_entity_is_retried_too_and_a_success_ends_the_suspicion(
 
 
 @pytest.mark.spec("R-7", "P-4")
-def test_an_entity_that_fails_over_in_the_pause_gets_no_further_attempt(
+def test_an_entity_that_fails_over_during_the_pause_gets_no_further_attempt(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(interval=5.0, retry=DEFAULT)
@@ -124,7 +147,7 @@ def test_an_entity_that_fails_over_in_the_pause_gets_no_further_attempt(
 
 
 @pytest.mark.spec("R-7", "P-3")
-def test_with_an_interval_of_zero_the_first_failure_redirects(pair_of: Callable[..., Driver]) -> None:
+def test_with_a_zero_interval_the_first_failure_redirects(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(interval=0.0, retry=DEFAULT)
     outcome = driver.send(in_time(driver, driver.fail))
     assert isinstance(outcome, Stored)
@@ -146,7 +169,7 @@ def attempts_of(driver: Driver, budget: float) -> tuple[list[float], float]:
 
 @pytest.mark.spec("R-7", "H-40")
 @pytest.mark.parametrize("suspect_for", [None, 0.0, 52.0])
-def test_a_send_that_would_be_raised_makes_every_attempt_that_one_of_the_bare_sdk_makes(
+def test_a_send_that_cannot_be_parked_makes_as_many_attempts_as_the_bare_sdk(
     pair_of: Callable[..., Driver], suspect_for: float | None
 ) -> None:
     driver = pair_of(retry=DEFAULT)
@@ -157,7 +180,7 @@ def test_a_send_that_would_be_raised_makes_every_attempt_that_one_of_the_bare_sd
 
 
 @pytest.mark.spec("R-7", "H-40")
-def test_a_pause_that_would_outlast_the_send_is_cut_for_a_last_attempt(
+def test_a_pause_longer_than_the_remaining_time_is_shortened_for_a_last_attempt(
     pair_of: Callable[..., Driver],
 ) -> None:
     assert attempts_of(pair_of(retry=DEFAULT), budget=3.0) == ([0.0, 1.65, 2.25], 3.0)
@@ -165,7 +188,7 @@ def test_a_pause_that_would_outlast_the_send_is_cut_for_a_last_attempt(
 
 
 @pytest.mark.spec("R-7", "P-4")
-def test_an_entity_that_fails_over_in_a_cut_pause_leaves_the_backlog_its_time(
+def test_an_entity_that_fails_over_during_a_shortened_pause_leaves_time_for_the_backlog(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(interval=5.0, retry=DEFAULT)
@@ -214,7 +237,7 @@ def test_primary_is_tried_again_when_no_backlog_queue_takes_the_message(
 
 
 @pytest.mark.spec("R-7")
-def test_the_attempt_on_the_straight_road_is_the_first_of_the_tries(pair_of: Callable[..., Driver]) -> None:
+def test_the_fast_path_attempt_is_the_first_of_the_tries(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(retry=RetryPolicy(total=1))
     flow = driver.pair.send_flow("orders", 1, Choice(), now=0.0, deadline=60.0, first=driver.fail())
     assert next(flow) == Pause(1.6)
@@ -238,22 +261,39 @@ def test_a_busy_answer_between_two_failures_is_waited_for_and_is_no_retry(
 
 @pytest.mark.spec("R-7")
 @pytest.mark.parametrize("failure", [Failure.CONFIGURATION, Failure.FULL, Failure.CALLER])
-def test_what_is_no_outage_is_not_retried(pair_of: Callable[..., Driver], failure: Failure) -> None:
+def test_an_error_that_is_no_outage_is_not_retried(pair_of: Callable[..., Driver], failure: Failure) -> None:
     driver = pair_of(retry=DEFAULT)
     assert isinstance(driver.send(in_time(driver, lambda: driver.fail(failure))), Refused)
     assert len(driver.steps) == 1
 
 
 @pytest.mark.spec("R-7")
-def test_what_only_the_primary_can_do_is_retried_too(pair_of: Callable[..., Driver]) -> None:
+def test_an_operation_only_the_primary_can_do_is_retried(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of()
-    flow = primary_flow(0.0, 60.0, retry=DEFAULT)
+    flow = primary_flow(0.0, 60.0, Random(1), retry=DEFAULT)
     assert next(flow) == Attempt(None, 60.0)
-    assert flow.send(driver.fail()) == Pause(1.6)
+    pause = flow.send(driver.fail())
+    assert isinstance(pause, Pause)
+    assert 0.8 <= pause.until <= 2.4
     assert flow.send(Result(1.6)) == Attempt(None, 60.0)
     with pytest.raises(StopIteration):
         flow.send(driver.ok())
-    off = primary_flow(0.0, 60.0, retry=NO_RETRIES)
+    off = primary_flow(0.0, 60.0, Random(1), retry=NO_RETRIES)
     next(off)
     with pytest.raises(StopIteration):
         off.send(driver.fail())
+
+
+@pytest.mark.spec("B-18")
+@pytest.mark.parametrize("budget", [3.0, 6.0, 9.0])
+def test_a_send_that_no_side_accepts_uses_its_whole_time(
+    pair_of: Callable[..., Driver], budget: float
+) -> None:
+    driver = pair_of(redirects=True, retry=DEFAULT)
+
+    def answer(step: Step) -> Result:
+        return driver.ok(step.until - driver.now) if isinstance(step, Pause) else driver.fail(after=0.01)
+
+    driver.send(answer, budget=budget)
+    last = [step.until for step in driver.steps if isinstance(step, Pause)][-1]
+    assert last >= 0.75 * budget

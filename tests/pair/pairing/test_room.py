@@ -25,7 +25,7 @@ def room() -> Room:
     return Room(random.Random(7))
 
 
-def test_a_queue_that_passes_70_and_90_percent_of_what_this_process_parked_is_warned_of_once_each(
+def test_a_backlog_warns_once_at_70_and_once_at_90_percent_of_its_size(
     room: Room,
 ) -> None:
     warned = [room.parked(3, GIBIBYTE // 4, float(second)) for second in range(20)]
@@ -35,14 +35,14 @@ def test_a_queue_that_passes_70_and_90_percent_of_what_this_process_parked_is_wa
     assert room.levels()[3].messages is None
 
 
-def test_a_queue_that_fills_at_one_stroke_is_warned_of_once_at_the_higher_threshold(room: Room) -> None:
+def test_a_backlog_that_fills_at_once_warns_once_at_the_higher_threshold(room: Room) -> None:
     filling = room.parked(0, CREATED_LIMIT, 0.0)
     assert filling is not None
     assert filling.threshold == 0.9
     assert room.parked(0, 1, 1.0) is None
 
 
-def test_what_the_service_counts_replaces_what_was_parked_and_later_messages_are_added(room: Room) -> None:
+def test_the_measured_size_replaces_the_estimate_and_later_messages_are_added(room: Room) -> None:
     room.parked(0, 1000, 0.0)
     assert room.measure({0: BacklogSize(80, 100, 7)})[0].threshold == 0.7
     assert room.levels()[0].messages == 7
@@ -51,13 +51,13 @@ def test_what_the_service_counts_replaces_what_was_parked_and_later_messages_are
     assert (filling.size, filling.limit, filling.threshold) == (95, 100, 0.9)
 
 
-def test_a_queue_that_was_drained_is_warned_of_anew(room: Room) -> None:
+def test_a_drained_queue_is_warned_of_again_when_it_fills(room: Room) -> None:
     room.measure({0: BacklogSize(95, 100, 7)})
     room.measure({0: BacklogSize(10, 100, 1)})
     assert room.measure({0: BacklogSize(75, 100, 7)})[0].threshold == 0.7
 
 
-def test_a_new_outage_does_not_add_to_what_was_parked_in_the_last(room: Room) -> None:
+def test_a_new_outage_does_not_add_to_the_estimate_of_the_last(room: Room) -> None:
     room.parked(0, 1000, 0.0)
     room.outage_ended()
     assert room.levels()[0].size == 1000  # it may still be there
@@ -65,7 +65,7 @@ def test_a_new_outage_does_not_add_to_what_was_parked_in_the_last(room: Room) ->
     assert room.levels()[0].size == 10
 
 
-def test_the_service_is_asked_a_minute_after_the_first_parked_message_and_then_every_five(room: Room) -> None:
+def test_the_size_is_queried_a_minute_after_the_first_parked_message_and_then_every_five(room: Room) -> None:
     assert room.next_timer() is None
     room.parked(2, 10, 1000.0)
     first = room.next_timer()
@@ -78,7 +78,7 @@ def test_the_service_is_asked_a_minute_after_the_first_parked_message_and_then_e
     assert LOOK_EVERY * 0.75 <= second - first <= LOOK_EVERY * 1.25
 
 
-def test_the_service_is_no_longer_asked_when_all_are_empty_or_the_key_has_no_manage(room: Room) -> None:
+def test_size_queries_stop_when_all_backlogs_are_empty_or_the_key_lacks_manage(room: Room) -> None:
     room.parked(0, 10, 0.0)
     room.measure({0: BacklogSize(0, 100, 0)})
     assert room.next_timer() is None
@@ -120,7 +120,7 @@ class Administration:
     ("error", "found"),
     [(ClientAuthenticationError("no Manage"), None), (ServiceRequestError("gone"), {})],
 )
-def test_a_key_without_manage_is_not_asked_again_and_a_service_that_is_away_is(
+def test_a_key_without_manage_is_not_asked_again_but_an_absent_service_is(
     error: Exception, found: object
 ) -> None:
     def administration() -> Any:
@@ -130,19 +130,16 @@ def test_a_key_without_manage_is_not_asked_again_and_a_service_that_is_away_is(
 
 
 @pytest.mark.parametrize(("exist", "asked"), [(False, 1), (True, 0)])
-def test_senders_that_have_no_manage_by_their_options_never_ask(exist: bool, asked: int) -> None:
+def test_senders_configured_without_manage_never_query_sizes(exist: bool, asked: int) -> None:
     core = Base(assume_backlogs_exist=exist)
     core.pair.room.parked(0, 10, 0.0)
-    assert (core._timer() is not None) == bool(asked)
+    assert (core.next_timer() is not None) == bool(asked)
     assert len(core._sizes_due(1e9)) == asked
 
 
-def test_what_the_service_counts_becomes_events_of_the_client() -> None:
+def test_measured_sizes_become_events_of_the_client() -> None:
     core = Base()
-    core._sized({1: BacklogSize(95, 100, 7)})
+    core.sized({1: BacklogSize(95, 100, 7)})
     (told,) = core.told
     assert isinstance(told, BacklogFilling)
     assert (told.backlog, told.threshold) == (1, 0.9)
-    core._sized(None)
-    core.pair.room.parked(1, 1, 0.0)
-    assert core._timer() is None

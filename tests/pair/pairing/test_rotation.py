@@ -16,21 +16,21 @@ def rotation(count: int = 10, seed: int = 1) -> Rotation:
 
 
 @pytest.mark.spec("P-7")
-def test_a_sender_stays_with_the_backlog_it_has_picked() -> None:
+def test_a_sender_stays_with_its_chosen_backlog() -> None:
     backlogs, choice = rotation(), Choice()
     first = backlogs.pick(choice, 0.0)
     assert {backlogs.pick(choice, float(now)) for now in range(100)} == {first}
 
 
 @pytest.mark.spec("P-4", "P-7")
-def test_senders_that_do_not_know_each_other_spread_over_all_backlogs() -> None:
+def test_unrelated_senders_spread_over_all_backlogs() -> None:
     picked = Counter(rotation(10, seed).pick(Choice(), 0.0) for seed in range(1000))
     assert set(picked) == set(range(10))
     assert min(picked.values()) > 60
 
 
 @pytest.mark.spec("P-5", "G-19")
-def test_a_failed_backlog_is_out_for_every_sender() -> None:
+def test_a_failed_backlog_is_withdrawn_for_every_sender() -> None:
     backlogs = rotation(3)
     backlogs.failed(1, now=0.0)
     picks = {backlogs.pick(Choice(), 1.0) for _ in range(50)}
@@ -49,13 +49,13 @@ def test_a_quarantine_doubles_with_each_failure_up_to_a_cap() -> None:
 
 
 @pytest.mark.spec("P-5")
-def test_one_failure_seen_by_many_senders_is_one_failure() -> None:
+def test_one_failure_seen_by_many_senders_counts_once() -> None:
     backlogs = rotation(2)
     assert {backlogs.failed(0, now) for now in (0.0, 1.0, 2.0)} == {FIRST_QUARANTINE}
 
 
 @pytest.mark.spec("P-5")
-def test_a_success_ends_the_series_of_failures() -> None:
+def test_a_success_ends_a_series_of_failures() -> None:
     backlogs = rotation(2)
     backlogs.failed(0, 0.0)
     assert backlogs.succeeded(0, 0.0)
@@ -64,7 +64,7 @@ def test_a_success_ends_the_series_of_failures() -> None:
 
 
 @pytest.mark.spec("P-5")
-def test_when_all_are_out_the_one_that_returns_first_is_tried() -> None:
+def test_with_all_backlogs_out_the_first_to_return_is_tried() -> None:
     backlogs = rotation(3)
     for now, index in enumerate((2, 0, 1)):
         backlogs.failed(index, float(now))
@@ -72,7 +72,7 @@ def test_when_all_are_out_the_one_that_returns_first_is_tried() -> None:
 
 
 @pytest.mark.spec("P-5")
-def test_nothing_is_left_when_every_backlog_was_tried() -> None:
+def test_no_backlog_is_left_after_every_one_was_tried() -> None:
     assert rotation(2).pick(Choice(), 0.0, frozenset({0, 1})) is None
 
 
@@ -114,7 +114,7 @@ def fail_all(backlogs: Rotation, choices: Sequence[Choice], now: float) -> None:
 
 @pytest.mark.spec("R-10", "P-7")
 @pytest.mark.parametrize("outage", [1.0, 60.0, 3600.0])
-def test_after_an_outage_of_the_secondary_the_senders_spread_over_the_backlogs_again(outage: float) -> None:
+def test_senders_spread_over_the_backlogs_again_after_a_secondary_outage(outage: float) -> None:
     backlogs, choices = rotation(10, seed=3), [Choice() for _ in range(100)]
     before = parked(backlogs, choices, 0.0)
     now = 1.0
@@ -126,7 +126,7 @@ def test_after_an_outage_of_the_secondary_the_senders_spread_over_the_backlogs_a
 
 
 @pytest.mark.spec("R-10", "P-7")
-def test_senders_that_begin_while_all_but_one_backlog_are_out_do_not_stay_there() -> None:
+def test_senders_that_start_while_one_backlog_is_left_do_not_stay_there() -> None:
     backlogs, choices = rotation(10), [Choice() for _ in range(200)]
     for index in range(9):
         backlogs.failed(index, 0.0)
@@ -135,7 +135,7 @@ def test_senders_that_begin_while_all_but_one_backlog_are_out_do_not_stay_there(
 
 
 @pytest.mark.spec("R-10", "P-5")
-def test_a_sender_parks_in_one_stand_in_while_its_own_backlog_is_out_and_in_its_own_afterwards() -> None:
+def test_a_sender_uses_one_substitute_while_its_backlog_is_out_and_then_returns() -> None:
     backlogs, choice = rotation(10), Choice()
     own = backlogs.pick(choice, 0.0)
     assert own is not None
@@ -147,7 +147,7 @@ def test_a_sender_parks_in_one_stand_in_while_its_own_backlog_is_out_and_in_its_
 
 
 @pytest.mark.spec("R-10", "P-5")
-def test_one_sender_at_a_time_tries_whether_a_backlog_is_back() -> None:
+def test_one_sender_at_a_time_probes_a_withdrawn_backlog() -> None:
     backlogs, first, second = rotation(2), Choice(0), Choice(0)
     backlogs.failed(0, 0.0)
     assert backlogs.pick(first, 5.0) == 0
@@ -163,7 +163,7 @@ def test_one_sender_at_a_time_tries_whether_a_backlog_is_back() -> None:
 
 
 @pytest.mark.spec("R-10", "P-5")
-def test_one_backlog_that_comes_back_while_others_never_failed_brings_none_back_early() -> None:
+def test_a_returning_backlog_does_not_shorten_the_quarantine_of_others() -> None:
     backlogs = rotation(3)
     backlogs.failed(0, 0.0)
     backlogs.failed(1, 4.0)

@@ -14,19 +14,11 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from sbpair import (
-    EntityState,
-    Failure,
-    HeadroomShort,
-    PairFaulted,
-    PairFaultedError,
-    ParkedMessageTooLargeError,
-    SideClosed,
-    SideFaulted,
-    SideRecovered,
-)
+from sbpair import EntityState, Failure, PairFaultedError, ParkedMessageTooLargeError
+from sbpair.events import HeadroomShort, PairFaulted, SideClosed, SideFaulted, SideRecovered
 from sbpair.pair.ground.side import Side
 from sbpair.pair.pairing.decide.pair import Attempt, Result
+from sbpair.pair.pairing.decide.pair_state import MAX_PROBE_INTERVAL_SECONDS
 from sbpair.pair.pairing.outcome import Classification
 from sbpair.pair.pairing.request.request import SendRequest, SpooledRequest, freeze
 from tests.pair.pairing.quiet_runtime import NOW, REFUSED, Base, P, S
@@ -38,12 +30,12 @@ pytestmark = [pytest.mark.spec("R-66"), pytest.mark.usefixtures("frozen")]
 @pytest.mark.parametrize(("backlog", "role"), [(None, P), (0, S), (3, S)])
 def test_a_refusal_of_the_namespace_closes_its_side_until_it_accepts(backlog: int | None, role: Side) -> None:
     core = Base()
-    core._hear(backlog, Result(5.0, OSError(), REFUSED))
+    core.hear(backlog, Result(5.0, OSError(), REFUSED))
     assert core.told == [SideFaulted(NOW, "", role.value, "the key is wrong")]
-    assert core.pair_state._sides[role].since == NOW
-    core._hear(backlog, Result(5.0))
+    assert core.sides.state._sides[role].since == NOW
+    core.hear(backlog, Result(5.0))
     assert core.told[1:] == [SideRecovered(NOW, "", role.value, "it accepts again")]
-    core._hear(backlog, Result(5.0))
+    core.hear(backlog, Result(5.0))
     assert (len(core.told), core.publications) == (2, 2)
 
 
@@ -55,17 +47,32 @@ def test_a_refusal_of_the_namespace_closes_its_side_until_it_accepts(backlog: in
         Classification(Failure.UNAVAILABLE, "an outage", is_of_namespace=True),
     ],
 )
-def test_other_failures_say_nothing_of_a_side(classification: Classification) -> None:
+def test_other_failures_say_nothing_about_a_side(classification: Classification) -> None:
     core = Base()
-    core._hear(None, Result(5.0, OSError(), classification))
-    assert (core.pair_state.is_whole, core.told, core.publications) == (True, [], 0)
+    core.hear(None, Result(5.0, OSError(), classification))
+    assert (core.sides.state.is_whole, core.told, core.publications) == (True, [], 0)
+
+
+@pytest.mark.spec("P-50", "R-179")
+def test_a_refused_side_is_probed_until_it_accepts_without_a_send() -> None:
+    core, at, probes = Base(), NOW, 0
+    core.sides.refused(P, "the key is wrong")
+    while probes < 20:
+        due = core.sides.state.next_timer()
+        assert due is not None
+        assert due - at <= MAX_PROBE_INTERVAL_SECONDS
+        at = due
+        probes += core.sides.tick(at) == [P]
+    core.sides.accepted(P)
+    assert [type(event) for event in core.told] == [SideFaulted, SideRecovered]
+    assert core.sides.state.next_timer() is None
 
 
 @pytest.mark.spec("P-50", "R-1")
-def test_what_another_part_of_the_process_learned_of_a_side_counts_too() -> None:
+def test_evidence_about_a_side_from_elsewhere_in_the_process_counts() -> None:
     core = Base()
-    core.side_refused(S, "no rights")
-    core.side_accepted(S)
+    core.sides.refused(S, "no rights")
+    core.sides.accepted(S)
     assert core.told == [
         SideFaulted(NOW, "", "secondary", "no rights"),
         SideRecovered(NOW, "", "secondary", "it accepts again"),
@@ -83,63 +90,63 @@ def test_what_another_part_of_the_process_learned_of_a_side_counts_too() -> None
         (ValueError("closed"), False),
     ],
 )
-def test_a_look_that_fails_for_its_entity_was_answered_by_the_namespace(
+def test_a_probe_that_fails_for_its_entity_was_answered_by_the_namespace(
     error: Exception, accepts: bool
 ) -> None:
     core = Base()
-    core.side_refused(S, "no rights")
+    core.sides.refused(S, "no rights")
     core._look_failed(S, error)
-    assert core.pair_state.is_whole is accepts
+    assert core.sides.state.is_whole is accepts
 
 
 @pytest.mark.spec("P-50")
-def test_a_side_is_closed_alone_and_the_pair_with_the_second() -> None:
+def test_closing_one_side_keeps_the_pair_and_closing_the_second_closes_it() -> None:
     core = Base()
-    assert core._side_closed(S) is False
+    assert core.sides.closed(S) is False
     assert core.told == [SideClosed(NOW, "", "secondary", "close() was called")]
-    core._check_side(P)
+    core.sides.check(P)
     with pytest.raises(ValueError, match=r"^the secondary side of the paired client is closed$"):
-        core._check_side(S)
-    assert core._side_closed(P) is True
-    core.is_closed = True
+        core.sides.check(S)
+    assert core.sides.closed(P) is True
+    core.sides.is_closed = True
     with pytest.raises(ValueError, match=r"^the paired client is closed$"):
-        core._check_side(P)
+        core.sides.check(P)
 
 
 @pytest.mark.spec("P-50")
-def test_a_pair_whose_partner_does_not_follow_is_faulted_once_and_every_call_says_so() -> None:
+def test_a_pair_whose_partner_does_not_close_faults_once_and_every_call_says_so() -> None:
     core = Base()
-    core._side_closed(S)
-    assert core._timer() == NOW + 5.0
-    assert core._sides_tick(NOW + 4.9) == []
-    assert not core.is_closed
+    core.sides.closed(S)
+    assert core.next_timer() == NOW + 5.0
+    assert core.sides.tick(NOW + 4.9) == []
+    assert not core.sides.is_closed
     for later in (5.0, 6.0):
-        assert core._sides_tick(NOW + later) == []
+        assert core.sides.tick(NOW + later) == []
     why = "the secondary was closed (close() was called); the primary did not follow"
-    assert core._happened() == [PairFaulted(NOW + 5.0, "", "secondary", why)]
-    assert core._happened() == []
+    assert core.happened() == [PairFaulted(NOW + 5.0, "", "secondary", why)]
+    assert core.happened() == []
     with pytest.raises(PairFaultedError) as told:
-        core._check_side(P)
+        core.sides.check(P)
     names = "primary.example", "secondary.example"
     assert str(told.value) == str(PairFaultedError(*names, "secondary", why))
 
 
 @pytest.mark.spec("R-1")
-def test_a_refused_side_is_looked_at_and_the_nearest_timer_counts() -> None:
+def test_a_refused_side_is_probed_at_its_timer() -> None:
     core = Base()
-    assert core._timer() is None
-    core.side_refused(S, "no rights")
-    assert core._timer() == NOW + 1.0
-    assert core._sides_tick(NOW + 1.0) == [S]
+    assert core.next_timer() is None
+    core.sides.refused(S, "no rights")
+    assert core.next_timer() == NOW + 1.0
+    assert core.sides.tick(NOW + 1.0) == [S]
     core.pair.fail_over("orders", NOW - 90.0)
     ping = core.pair.next_timer()
     assert ping is not None
-    assert core._timer() == ping < NOW
-    assert not core.is_closed
+    assert core.next_timer() == ping < NOW
+    assert not core.sides.is_closed
 
 
 @pytest.mark.spec("R-1", "R-8")
-def test_an_opening_that_a_side_refused_is_told_of_the_side() -> None:
+def test_an_opening_refused_by_a_side_is_attributed_to_the_side() -> None:
     core = Base()
     core.opening_failed("orders", ServiceBusAuthenticationError(message="claim"))
     core.opening_failed("orders", ServiceBusAuthenticationError(message="claim"))
@@ -148,15 +155,15 @@ def test_an_opening_that_a_side_refused_is_told_of_the_side() -> None:
 
 
 @pytest.mark.spec("R-1")
-def test_news_of_a_side_wait_for_those_before_them() -> None:
+def test_side_events_are_delivered_in_order() -> None:
     core = Base()
     for role in Side:
-        core._note(core.pair_state.refused(role, "no rights", NOW))
-    assert [event.side for event in core._happened()] == ["primary", "secondary"]  # type: ignore[attr-defined]
+        core.sides.refused(role, "no rights")
+    assert [event.side for event in core.told] == ["primary", "secondary"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.spec("R-8")
-def test_an_opening_that_failed_with_nobody_waiting_counts_against_entity_and_side() -> None:
+def test_a_failed_opening_without_a_waiting_call_counts_against_entity_and_side() -> None:
     core = Base()
     core.opening_failed("orders", ServiceBusConnectionError(message="refused"))
     assert core.pair.state_of("orders") is EntityState.SUSPECT
@@ -171,11 +178,11 @@ def test_an_opening_that_failed_with_nobody_waiting_counts_against_entity_and_si
 def room(core: Base, size: int, limit: int | None = 300_000, backlog: int | None = None, **kind: Any) -> None:
     message = ServiceBusMessage(bytes(size), message_id="m")
     request = kind.get("request", SendRequest)(message, (message,))
-    core._check_room(Attempt(backlog, NOW), "orders", request, limit)
+    core.check_room(Attempt(backlog, NOW), "orders", request, limit)
 
 
 @pytest.mark.spec("P-22")
-def test_a_large_message_asks_for_the_limit_of_the_backlogs_and_a_small_one_does_not() -> None:
+def test_only_a_large_message_queries_the_backlog_limit() -> None:
     core = Base()
     room(core, 100)
     assert core.limits_asked == 0
@@ -186,7 +193,7 @@ def test_a_large_message_asks_for_the_limit_of_the_backlogs_and_a_small_one_does
 
 
 @pytest.mark.spec("P-22")
-def test_a_message_too_large_to_be_parked_is_told_or_refused_but_not_once_it_was_promised() -> None:
+def test_a_message_too_large_to_park_is_reported_or_refused_unless_already_accepted() -> None:
     core = Base()
     room(core, 250_000, limit=240_000)
     (event,) = core.told
@@ -203,16 +210,16 @@ def test_a_message_too_large_to_be_parked_is_told_or_refused_but_not_once_it_was
 
 
 @pytest.mark.spec("P-22")
-def test_of_several_messages_each_is_looked_at_and_what_goes_to_a_backlog_is_not() -> None:
+def test_each_of_several_messages_is_checked_and_parked_ones_are_not() -> None:
     core = Base()
     small, large = ServiceBusMessage("x"), ServiceBusMessage(bytes(250_000), message_id="l")
-    core._check_room(Attempt(None, NOW), "orders", freeze([small, large, small, large]), 240_000)
+    core.check_room(Attempt(None, NOW), "orders", freeze([small, large, small, large]), 240_000)
     assert [event.message_id for event in core.told] == ["l", "l"]  # type: ignore[attr-defined]
     fits = ServiceBusMessage(bytes(200_000))
-    core._check_room(Attempt(None, NOW), "orders", freeze([fits, large]), 240_000)
+    core.check_room(Attempt(None, NOW), "orders", freeze([fits, large]), 240_000)
     assert len(core.told) == 3
     room(core, 250_000, limit=100_000, backlog=0)
     assert len(core.told) == 3
     assert core.headroom is not None
     assert core.headroom._backlog == 100_000  # it is learned from such a link
-    Base(headroom="off")._check_room(Attempt(None, NOW), "orders", freeze(large), 1)
+    Base(headroom="off").check_room(Attempt(None, NOW), "orders", freeze(large), 1)

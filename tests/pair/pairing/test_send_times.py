@@ -22,7 +22,7 @@ ERROR = RuntimeError("no")
         (Stranded((ERROR,)), ("secondary", "raised")),
     ],
 )
-def test_a_send_counts_where_its_message_was_stored_or_what_refused_it_last(
+def test_a_send_is_counted_by_where_it_was_stored_or_by_its_last_refusal(
     outcome: Stored | Refused | Stranded, key: tuple[str, str]
 ) -> None:
     times = SendTimes()
@@ -33,7 +33,7 @@ def test_a_send_counts_where_its_message_was_stored_or_what_refused_it_last(
     }
 
 
-def test_each_bucket_counts_the_sends_that_ended_within_its_bound() -> None:
+def test_each_bucket_counts_the_sends_within_its_bound() -> None:
     times = SendTimes().primary
     for seconds in (0.0001, 0.001, 0.0011, 7.0, 61.0):
         times.add(seconds)

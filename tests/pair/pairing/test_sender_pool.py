@@ -51,7 +51,7 @@ def stored_lane(pool: SenderPool) -> PooledSender:
 
 
 @pytest.mark.spec("R-9")
-def test_an_opening_that_has_not_begun_when_its_watch_is_closed_opens_nothing(
+def test_an_opening_not_yet_begun_when_its_watch_closes_opens_nothing(
     pool: SenderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing would end it: a silent peer would hold its thread for ever."""
@@ -77,7 +77,7 @@ def test_an_opening_that_has_not_begun_when_its_watch_is_closed_opens_nothing(
     assert not opened
 
 
-def test_a_lane_that_did_its_work_is_used_again(pool: SenderPool) -> None:
+def test_a_lane_that_completed_its_work_is_reused(pool: SenderPool) -> None:
     pooled = stored_lane(pool)
     taken = pool.acquire(time.monotonic() + PATIENCE)
     assert taken is pooled
@@ -85,14 +85,14 @@ def test_a_lane_that_did_its_work_is_used_again(pool: SenderPool) -> None:
     assert taken.until == math.inf
 
 
-def test_a_lane_whose_socket_was_shut_in_its_last_instant_is_not_stored(pool: SenderPool) -> None:
+def test_a_lane_whose_socket_was_shut_at_the_last_instant_is_not_stored(pool: SenderPool) -> None:
     pooled = PooledSender(pool._make())
     pooled.overrun()
     pool.release(pooled)
     assert pool.try_acquire() is None
 
 
-def test_a_lane_whose_socket_was_shut_while_it_came_back_is_left_for_the_next_in_store(
+def test_a_lane_whose_socket_was_shut_on_return_is_skipped_for_the_next_stored(
     pool: SenderPool,
 ) -> None:
     sound, shut = stored_lane(pool), stored_lane(pool)
@@ -102,21 +102,21 @@ def test_a_lane_whose_socket_was_shut_while_it_came_back_is_left_for_the_next_in
     pool.discard(sound)
 
 
-def test_what_comes_back_to_closed_lanes_is_closed(pool: SenderPool) -> None:
+def test_a_lane_returned_after_the_close_is_closed(pool: SenderPool) -> None:
     pool.close()
     stored_lane(pool)
     assert pool.try_acquire() is None
 
 
 @pytest.mark.spec("G-18", "F-25")
-def test_opening_a_lane_to_a_silent_peer_ends_in_time(pool: SenderPool) -> None:
+def test_opening_a_lane_to_a_silent_peer_times_out(pool: SenderPool) -> None:
     with pytest.raises(OperationTimeoutError):
         pool.acquire(time.monotonic() + 0.2)
     assert [opening.is_over for opening in pool._openings] == [False]  # and does not wait for the peer
 
 
 @pytest.mark.spec("G-18")
-def test_a_lane_that_opens_in_the_instant_of_its_deadline_is_not_ended_in_the_callers_thread(
+def test_a_lane_opened_at_its_deadline_is_not_closed_in_the_callers_thread(
     pool: SenderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended_in: list[threading.Thread] = []
@@ -132,7 +132,7 @@ def test_a_lane_that_opens_in_the_instant_of_its_deadline_is_not_ended_in_the_ca
     assert threading.current_thread() not in ended_in
 
 
-def test_too_many_hanging_workers_are_refused_instead_of_piling_up() -> None:
+def test_hanging_workers_are_limited() -> None:
     workers, hold = Workers(most=2), threading.Event()
     for _ in range(2):
         workers.start("sbpair-held", hold.wait)
@@ -143,7 +143,7 @@ def test_too_many_hanging_workers_are_refused_instead_of_piling_up() -> None:
     workers.start("sbpair-after", hold.wait).join(PATIENCE)
 
 
-def test_a_thread_the_system_cannot_give_is_an_error_and_takes_no_place() -> None:
+def test_a_thread_the_system_cannot_provide_is_an_error_and_takes_no_slot() -> None:
     workers = Workers(most=1)
     before = threading.stack_size(2**46)  # no system has room for that one
     try:
@@ -156,7 +156,7 @@ def test_a_thread_the_system_cannot_give_is_an_error_and_takes_no_place() -> Non
     assert done.is_set()
 
 
-def test_a_tick_that_fails_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_tick_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
     failed, again = threading.Event(), threading.Event()
 
     def tick(now: float) -> float | None:

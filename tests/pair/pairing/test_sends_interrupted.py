@@ -31,7 +31,16 @@ pytestmark = pytest.mark.spec("R-100")
 ROOM = (
     *("blocking.runtime", "blocking.sender", "blocking.sender_pool", "decide.backlog_sends", "decide.fence"),
     *("decide.health", "decide.ordered_sends", "decide.pair", "decide.rotation", "decide.steps"),
-    *("request.request", "shared.base_runtime", "shared.base_sender", "shared.dispatcher", "shared.threads"),
+    *(
+        "request.request",
+        "shared.base_runtime",
+        "shared.failures",
+        "shared.sides",
+        "shared.client_spool",
+        "shared.base_sender",
+        "shared.dispatcher",
+        "shared.threads",
+    ),
     "shared.turns",
 )
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0"
@@ -133,7 +142,7 @@ STORIES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("ordering", ["none", "session"])
 @pytest.mark.parametrize("story", STORIES)
-def test_nothing_is_lost_and_the_next_send_works(story: str, ordering: str) -> None:
+def test_an_interrupted_send_loses_nothing_and_the_next_send_works(story: str, ordering: str) -> None:
     error, most = STORIES[story]
     random, it, interrupts = Random(f"{story}/{ordering}"), Sending(ordering=ordering), 0
     for _ in range(150):

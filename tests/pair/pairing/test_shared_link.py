@@ -15,7 +15,8 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusErr
 from sbpair.pair.envelope import copies
 from sbpair.pair.pairing.aio.limits import CallLimits
 from sbpair.pair.pairing.aio.shared_link import SharedLink
-from sbpair.pair.pairing.shared.wire import FRAMES, TOKEN_CHECK, AsyncWire, Wire
+from sbpair.pair.pairing.aio.wire import AsyncWire
+from sbpair.pair.pairing.shared.wire import FRAMES, TOKEN_CHECK, Wire
 from tests.lacking import no_thread
 from tests.waiting import PATIENCE, turns
 
@@ -109,7 +110,7 @@ async def test_a_message_is_written_once_and_its_answer_ends_the_send() -> None:
     assert handler.written == [("a", 7.5)]
 
 
-async def test_of_many_sends_each_writes_at_once_and_one_reads_for_all() -> None:
+async def test_many_sends_write_at_once_and_one_reads_for_all() -> None:
     handler, _ = sharing()
     sends = [send(handler, name) for name in "abcd"]
     await turns()
@@ -120,7 +121,7 @@ async def test_of_many_sends_each_writes_at_once_and_one_reads_for_all() -> None
     assert handler.most_readers == 1
 
 
-async def test_when_the_send_that_reads_is_answered_another_reads_on() -> None:
+async def test_another_send_continues_reading_when_the_reading_one_is_answered() -> None:
     handler, _ = sharing()
     first, second, third = (send(handler, name) for name in "abc")
     await turns()
@@ -135,7 +136,7 @@ async def test_when_the_send_that_reads_is_answered_another_reads_on() -> None:
     await asyncio.wait_for(second, PATIENCE)
 
 
-async def test_when_the_send_that_reads_is_cancelled_another_reads_on() -> None:
+async def test_another_send_continues_reading_when_the_reading_one_is_cancelled() -> None:
     handler, _ = sharing()
     first, second = send(handler, "a"), send(handler, "b")
     await turns()
@@ -168,7 +169,7 @@ async def test_all_sends_fail_when_the_connection_does(
     await asyncio.wait_for(again, PATIENCE)
 
 
-async def test_a_rejected_message_raises_its_error_and_no_answer_at_all_is_an_error_too() -> None:
+async def test_a_rejected_message_raises_its_error_and_so_does_a_missing_answer() -> None:
     handler, _ = sharing()
     rejected, unknown, good = (send(handler, name) for name in "abc")
     await turns()
@@ -183,7 +184,7 @@ async def test_a_rejected_message_raises_its_error_and_no_answer_at_all_is_an_er
     await asyncio.wait_for(good, PATIENCE)
 
 
-async def test_on_a_connection_that_is_lost_nothing_is_written() -> None:
+async def test_nothing_is_written_on_a_lost_connection() -> None:
     handler, tcp = sharing()
     tcp.is_lost = True
     with pytest.raises(
@@ -248,6 +249,15 @@ class SdkSender:
         self._running = True
         self.auths: list[object] = []
 
+    def open_with(self, auth: object) -> None:
+        self._create_handler(auth)
+
+    def has_handler(self) -> bool:
+        return self._handler is not None
+
+    async def close(self) -> None:
+        await self._close_handler()
+
     def _create_handler(self, auth: object) -> None:
         self.auths.append(auth)
         self._handler = self._made
@@ -256,7 +266,7 @@ class SdkSender:
         self._handler = None
 
 
-def test_opening_is_noted_once_and_the_sdks_own_methods_are_put_back() -> None:
+def test_opening_is_recorded_once_and_the_methods_of_the_sdk_are_restored() -> None:
     ours, peer = socket.socketpair()
     with ours, peer:
         thread = threading.Thread(target=lambda: None)
@@ -264,7 +274,7 @@ def test_opening_is_noted_once_and_the_sdks_own_methods_are_put_back() -> None:
         handler = Opening(SimpleNamespace(sock=ours, connected=True), FRAMES + 2, thread)
         sender = SdkSender(handler)
         wire = Wire(sender)
-        sender._create_handler("auth")
+        sender.open_with("auth")
         assert sender.auths == ["auth"]
         assert {"open", "client_ready"} <= set(vars(handler))
         handler.open(connection="shared")
@@ -309,7 +319,7 @@ def test_a_link_is_examined_for_each_send_and_its_token_every_tenth_of_a_second(
     handler = Attached()
     sender = SdkSender(handler)
     Wire(sender)
-    sender._create_handler(None)
+    sender.open_with(None)
     assert handler.client_ready()  # opens it
 
     def examined() -> int:
@@ -333,7 +343,9 @@ def test_a_link_is_examined_for_each_send_and_its_token_every_tenth_of_a_second(
 
 
 @pytest.mark.spec("R-9")
-def test_without_a_thread_a_token_is_fetched_in_that_of_the_send(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_thread_a_token_is_fetched_in_the_thread_of_the_send(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fetched_in: list[threading.Thread] = []
 
     def fetch() -> str:
@@ -347,7 +359,7 @@ def test_without_a_thread_a_token_is_fetched_in_that_of_the_send(monkeypatch: py
     assert [each is threading.current_thread() for each in fetched_in] == [False, True]
 
 
-def test_a_handler_that_does_not_open_is_noted_all_the_same() -> None:
+def test_a_handler_that_does_not_open_is_recorded_too() -> None:
     ours, peer = socket.socketpair()
     with ours, peer:
         handler = Opening(SimpleNamespace(sock=ours, connected=False))
@@ -358,7 +370,7 @@ def test_a_handler_that_does_not_open_is_noted_all_the_same() -> None:
         handler.open = refuse  # type: ignore[method-assign]
         sender = SdkSender(handler)
         wire = Wire(sender)
-        sender._create_handler(None)
+        sender.open_with(None)
         with pytest.raises(OSError, match="refused"):
             handler.open()
         handler._connection._transport = None  # the SDK drops it without closing
@@ -366,7 +378,7 @@ def test_a_handler_that_does_not_open_is_noted_all_the_same() -> None:
         assert ours.fileno() == -1
 
 
-async def test_an_asyncio_link_is_shared_unless_it_is_to_be_plain() -> None:
+async def test_an_asyncio_link_is_shared_unless_a_plain_one_is_requested() -> None:
     for is_plain in (False, True):
         tcp = Tcp()
         handler = Opening(SimpleNamespace(writer=SimpleNamespace(transport=tcp), connected=True, _write=None))
@@ -380,7 +392,7 @@ async def test_an_asyncio_link_is_shared_unless_it_is_to_be_plain() -> None:
         sender = SdkSender(handler)
         wire = AsyncWire(sender, is_plain=is_plain)
         assert wire.can_share is is_plain
-        sender._create_handler("auth")
+        sender.open_with("auth")
         handler._connection._transport._write = lambda: None
         handler._connection._transport.receive_frame = lambda: None
         await handler.open_async()
@@ -389,18 +401,18 @@ async def test_an_asyncio_link_is_shared_unless_it_is_to_be_plain() -> None:
         assert hasattr(handler._connection._transport, "write") is not is_plain
         assert await handler.client_ready_async() is True
         assert "client_ready_async" not in vars(handler)
-        await sender._close_handler()
-        assert (sender._handler is None) is is_plain  # the others on the link go on
+        await sender.close()
+        assert sender.has_handler() is not is_plain  # the others on the link go on
         assert wire.is_open() is is_plain
         wire.let_close()
-        await sender._close_handler()
-        assert sender._handler is None
+        await sender.close()
+        assert not sender.has_handler()
         assert tcp.aborted == 0
         await wire.release()
         assert tcp.aborted
 
 
-async def test_what_the_sdk_leaves_open_of_an_asyncio_link_is_ended() -> None:
+async def test_resources_the_sdk_leaves_open_of_an_asyncio_link_are_closed() -> None:
     closed: list[str] = []
 
     class Session:
@@ -416,7 +428,7 @@ async def test_what_the_sdk_leaves_open_of_an_asyncio_link_is_ended() -> None:
     handler = Opening(transport, keep_alive=task)
     sender = SdkSender(handler)
     wire = AsyncWire(sender, is_plain=True)
-    sender._create_handler(None)
+    sender.open_with(None)
     await handler.open_async()
     assert handler._keep_alive_thread is None
     handler._connection = SimpleNamespace(_transport=None)
@@ -427,12 +439,12 @@ async def test_what_the_sdk_leaves_open_of_an_asyncio_link_is_ended() -> None:
     assert wire.signs() == []
 
 
-def test_a_handler_without_the_private_names_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handler_without_the_private_names_is_left_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "_missed", set())
     for handler in (None, SimpleNamespace(open=None), SimpleNamespace(open=lambda connection=None: None)):
         sender = SdkSender(handler)
         wire = Wire(sender)
-        sender._create_handler(None)
+        sender.open_with(None)
         assert wire.signs() == ([] if handler is None or handler.open is None else [(None, None)])
         wire.shut()
         wire.release()

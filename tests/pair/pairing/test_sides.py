@@ -10,8 +10,9 @@ from azure.core.credentials import AzureSasCredential
 from azure.servicebus import TransportType
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+from sbpair.pair.auth.route import Proxy
 from sbpair.pair.pairing.decide.retry import RetryPolicy
-from sbpair.pair.pairing.shared.address import LinkSettings, SdkNamespace, SdkSettings, proxy_url
+from sbpair.pair.pairing.shared.address import LinkSettings, SdkNamespace, SdkSettings
 from sbpair.syphon import Syphon, SyphonOptions
 
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0"
@@ -29,7 +30,7 @@ def by_credential(endpoint: str = "sb://contoso.servicebus.windows.net/", **sett
 
 
 @pytest.mark.spec("R-66")
-async def test_both_clients_of_the_sdk_are_given_every_setting_and_no_retries() -> None:
+async def test_both_sdk_clients_get_every_setting_and_no_retries() -> None:
     given = side(
         custom="sb://gate.example:5671", user_agent="tests", socket_timeout=7.5, logging_enable=True,
         transport_type=TransportType.AmqpOverWebsocket, try_timeout=9.0,
@@ -46,7 +47,7 @@ async def test_both_clients_of_the_sdk_are_given_every_setting_and_no_retries() 
 
 
 @pytest.mark.spec("R-66", "R-7")
-async def test_where_the_sdk_is_to_retry_it_is_given_the_policy() -> None:
+async def test_the_sdk_gets_the_retry_policy_where_it_is_to_retry() -> None:
     policy = RetryPolicy(5, 0.25, 30.0, "fixed")
     given = side(retry=policy)
     for client in (given.client(retry_total=None), given.asyncio_client(retry_total=None)):
@@ -58,7 +59,7 @@ async def test_where_the_sdk_is_to_retry_it_is_given_the_policy() -> None:
 
 
 @pytest.mark.spec("R-66")
-async def test_a_credential_goes_to_the_host_alone_with_tls_unless_it_is_an_emulators() -> None:
+async def test_a_credential_is_sent_only_to_its_host_over_tls_except_to_an_emulator() -> None:
     for use_tls in (True, False):
         given = by_credential(use_tls=use_tls)
         for client in (given.client(), given.asyncio_client()):
@@ -69,7 +70,7 @@ async def test_a_credential_goes_to_the_host_alone_with_tls_unless_it_is_an_emul
 
 
 @pytest.mark.spec("R-66")
-def test_what_is_not_given_for_the_secondary_is_as_for_the_primary() -> None:
+def test_secondary_settings_default_to_those_of_the_primary() -> None:
     from sbpair.pair.pairing.shared.address import SAME
 
     context = ssl.create_default_context()
@@ -85,13 +86,13 @@ def test_what_is_not_given_for_the_secondary_is_as_for_the_primary() -> None:
 
 @pytest.mark.spec("R-66")
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
-def test_a_try_has_a_finite_time_above_nothing(seconds: float) -> None:
+def test_try_timeout_is_finite_and_positive(seconds: float) -> None:
     with pytest.raises(ValueError, match=r"^try_timeout must be a finite number of seconds above 0, not "):
         SdkSettings(try_timeout=seconds)
 
 
 @pytest.mark.spec("R-66")
-def test_settings_of_a_link_that_were_not_given_are_left_out() -> None:
+def test_unset_link_settings_are_omitted() -> None:
     assert LinkSettings().keywords() == {}
     given = {"client_identifier": "me", "socket_timeout": 2.0, "keep_alive": 3.0}
     assert LinkSettings(**given).keywords() == given
@@ -110,7 +111,7 @@ def test_settings_of_a_link_that_were_not_given_are_left_out() -> None:
         (CONTOSO, "Gate.example:5671", "gate.example:5671", "gate.example"),
     ],
 )  # fmt: skip
-def test_two_spellings_of_one_place_are_the_same_location(
+def test_two_spellings_of_one_address_are_the_same_location(
     text: str, custom: str | None, location: str, host: str
 ) -> None:
     assert side(text, custom).location() == location
@@ -119,7 +120,7 @@ def test_two_spellings_of_one_place_are_the_same_location(
 
 
 @pytest.mark.spec("R-66", "S-6")
-def test_the_way_to_a_namespace_shows_no_secret() -> None:
+def test_the_repr_of_a_namespace_address_contains_no_secret() -> None:
     access = side(custom="sb://gate.example").access()
     assert (access.netloc, access.uses_tls) == ("contoso.servicebus.windows.net", True)
     assert (access.host, access.port) == ("gate.example", 5671)
@@ -140,12 +141,12 @@ def test_the_way_to_a_namespace_shows_no_secret() -> None:
         ({"password": "alone"}, "http://proxy.example:3128"),
     ],
 )
-def test_a_proxy_is_a_url_whose_parts_are_quoted(more: dict[str, str], url: str) -> None:
-    assert proxy_url({**PROXY, **more}) == url
+def test_a_proxy_is_a_url_with_quoted_parts(more: dict[str, str], url: str) -> None:
+    assert Proxy.of_settings({**PROXY, **more}).url == url
 
 
 @pytest.mark.spec("R-66")
-def test_a_credential_that_the_skin_cannot_ask_is_refused_by_its_side() -> None:
+def test_a_credential_of_the_other_client_kind_is_refused_by_its_side() -> None:
     class Blocking:
         def get_token(self) -> None: ...
 
@@ -172,7 +173,7 @@ def test_a_credential_that_the_skin_cannot_ask_is_refused_by_its_side() -> None:
 
 
 @pytest.mark.spec("X-29")
-def test_options_of_another_kind_are_refused_where_they_are_given() -> None:
+def test_options_of_the_wrong_type_are_refused_at_once() -> None:
     primary, secondary = CONTOSO, CONTOSO.replace("contoso.", "contoso-dr.")
     for wrong in ({"failover_interval": 1}, SyphonOptions()):
         with pytest.raises(

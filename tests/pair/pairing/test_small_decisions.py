@@ -26,7 +26,7 @@ from sbpair.pair.pairing.shared.waiting import OVERDUE, SignsOfLife, StillWaitin
     ("sign_at", "late_at", "counts"),
     [(None, OVERDUE, True), (None, OVERDUE - 0.01, False), (5.0, 5.0 + OVERDUE, True), (5.0, 5.9, False)],
 )
-def test_a_late_opening_counts_against_a_peer_that_gave_no_sign_of_life_for_a_second(
+def test_a_late_opening_counts_against_a_peer_silent_for_a_second(
     sign_at: float | None, late_at: float, counts: bool
 ) -> None:
     signs = ["begun"]
@@ -41,7 +41,7 @@ def test_a_late_opening_counts_against_a_peer_that_gave_no_sign_of_life_for_a_se
 
 
 @pytest.mark.spec("R-66", "R-8")
-def test_a_sign_of_life_that_nobody_looked_at_before_counts_when_the_time_is_up() -> None:
+def test_an_unnoticed_sign_of_life_counts_at_the_deadline() -> None:
     signs = ["begun"]
     progress = SignsOfLife(0.0, lambda: signs[-1])
     signs.append("answered")
@@ -50,7 +50,7 @@ def test_a_sign_of_life_that_nobody_looked_at_before_counts_when_the_time_is_up(
 
 
 @pytest.mark.spec("R-66", "R-8")
-def test_an_error_that_several_are_told_of_is_another_object_with_the_same_causes() -> None:
+def test_each_caller_gets_its_own_copy_of_a_shared_error_with_the_same_causes() -> None:
     error = ValueError("text")
     error.__cause__, error.__context__ = KeyError("cause"), KeyError("context")
     error.__suppress_context__ = True
@@ -63,7 +63,7 @@ def test_an_error_that_several_are_told_of_is_another_object_with_the_same_cause
 
 
 @pytest.mark.spec("R-66", "R-8")
-def test_an_error_that_cannot_be_copied_is_told_as_it_is() -> None:
+def test_an_uncopyable_error_is_raised_itself() -> None:
     class ForeignError(Exception):
         def __new__(cls, *, text: str) -> ForeignError:
             return super().__new__(cls, text)
@@ -75,7 +75,7 @@ def test_an_error_that_cannot_be_copied_is_told_as_it_is() -> None:
 
 
 @pytest.mark.spec("P-3")
-def test_an_error_of_the_amqp_layer_is_copied_with_all_it_carries() -> None:
+def test_an_amqp_error_is_copied_with_all_its_fields() -> None:
     inner = OSError("reset")
     error = AMQPConnectionError(b"amqp:connection:forced", description=b"maintenance", error=inner)
     copied = own_copy(error)
@@ -86,7 +86,7 @@ def test_an_error_of_the_amqp_layer_is_copied_with_all_it_carries() -> None:
 
 
 @pytest.mark.spec("P-3")
-def test_what_a_caller_handles_is_cut_out_of_an_error_and_of_all_it_wraps() -> None:
+def test_an_exception_the_caller_handles_is_removed_from_an_error_and_its_causes() -> None:
     handled, kept = FileNotFoundError("of the application"), KeyError("of the error")
     before = handled.__context__ = LookupError("before it")
     cause, inner = OSError("cause"), OSError("inner")
@@ -102,7 +102,7 @@ def test_what_a_caller_handles_is_cut_out_of_an_error_and_of_all_it_wraps() -> N
 
 
 @pytest.mark.spec("R-66", "P-30")
-def test_a_ping_is_empty_short_lived_and_in_a_session_of_its_own() -> None:
+def test_a_ping_is_empty_short_lived_and_in_its_own_session() -> None:
     messages = [ping().messages[0] for _ in range(2)]
     for message in messages:
         assert b"".join(message.body) == b""
@@ -127,13 +127,13 @@ def test_a_ping_is_empty_short_lived_and_in_a_session_of_its_own() -> None:
         ({"status": "localhost:80"}, "status must be a host .* not 'localhost:80'$"),
     ],
 )
-def test_what_a_watch_cannot_do_is_refused_when_it_is_asked_for(options: dict[str, Any], told: str) -> None:
+def test_an_operation_a_watch_cannot_do_is_refused_when_requested(options: dict[str, Any], told: str) -> None:
     with pytest.raises((ValueError, TypeError), match=told):
         ObservationOptions(**options)
 
 
 @pytest.mark.spec("R-66")
-def test_a_watch_takes_the_ends_of_its_ranges() -> None:
+def test_a_watch_accepts_the_ends_of_its_ranges() -> None:
     for port in (0, 65535):
         ObservationOptions(status=("localhost", port), journal=Path("here"), journal_sends=True)
 
@@ -176,7 +176,7 @@ def described(**different: object) -> QueueProperties:
         ("requires_duplicate_detection", True),
     ],
 )
-def test_a_backlog_queue_that_is_not_as_we_make_it_is_told_by_what_differs(name: str, value: object) -> None:
+def test_a_differing_backlog_queue_is_reported_with_its_differences(name: str, value: object) -> None:
     assert differences(described()) == []
     assert differences(described(default_message_time_to_live=timedelta(days=10_000_000))) == []
     assert differences(described(**{name: value})) == [f"{name} is {value}"]
@@ -190,7 +190,7 @@ def test_a_backlog_queue_that_is_not_as_we_make_it_is_told_by_what_differs(name:
 
 
 @pytest.mark.spec("R-87")
-def test_a_hold_is_reported_as_a_hold_and_a_failover_by_hand_as_one() -> None:
+def test_a_hold_and_a_manual_failover_are_reported_as_such() -> None:
     for act, cause in (("hold", "hold was called"), ("fail_over", "fail_over was called")):
         health = EntityHealth(60.0, 60.0, lambda: 0.0)
         (transition,) = getattr(health, act)(1.0)
@@ -198,7 +198,7 @@ def test_a_hold_is_reported_as_a_hold_and_a_failover_by_hand_as_one() -> None:
 
 
 @pytest.mark.spec("H-31")
-def test_a_credential_that_signs_its_tokens_itself_is_given_to_the_sdk_as_it_is() -> None:
+def test_a_self_signing_credential_is_passed_to_the_sdk_unchanged() -> None:
     class Signs:
         token_type = b"servicebus.windows.net:sastoken"
 

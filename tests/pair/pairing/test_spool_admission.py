@@ -26,7 +26,7 @@ def admission(*, refuses_unparkable: bool = False) -> Admission:
     return Admission(Headroom(), refuses_unparkable=refuses_unparkable)
 
 
-def test_the_limit_is_the_one_that_the_link_announced() -> None:
+def test_the_size_limit_is_the_one_the_link_announced() -> None:
     of_premium = admission()
     assert of_premium.is_in_doubt("orders", SMALLEST_LIMIT + 1)
     assert not of_premium.is_in_doubt("orders", SMALLEST_LIMIT)
@@ -40,7 +40,7 @@ def test_the_limit_is_the_one_that_the_link_announced() -> None:
         check(of_premium, ServiceBusMessage(bytes(1_048_576)))
 
 
-def test_properties_have_a_limit_of_their_own() -> None:
+def test_application_properties_have_a_separate_limit() -> None:
     of_premium = admission()
     of_premium.linked("orders", 1_048_576)
     with pytest.raises(MessageSizeExceededError, match="without its body"):
@@ -50,14 +50,14 @@ def test_properties_have_a_limit_of_their_own() -> None:
         )
 
 
-def test_what_could_not_be_parked_is_refused_where_the_options_say_so() -> None:
+def test_an_unparkable_message_is_refused_where_so_configured() -> None:
     nearly = ServiceBusMessage(bytes(SMALLEST_LIMIT - 100))
     check(admission(), nearly)
     with pytest.raises(ParkedMessageTooLargeError):
         check(admission(refuses_unparkable=True), nearly)
 
 
-def test_a_session_is_required_for_a_minute_after_a_message_without_one_was_refused() -> None:
+def test_a_session_is_required_for_a_minute_after_a_refusal_for_its_absence() -> None:
     known = admission()
     known.refused("Orders", prepare(ServiceBusMessage("x"), "orders"), NO_SESSION, 100.0)
     with pytest.raises(ServiceBusError, match="without a session id a moment ago"):
@@ -74,7 +74,7 @@ def test_a_session_is_required_for_a_minute_after_a_message_without_one_was_refu
         (ServiceBusMessage("x"), ServiceBusError("a session", condition="com.microsoft:argument-error")),
     ],
 )
-def test_other_refusals_say_nothing_of_the_next_message(
+def test_other_refusals_say_nothing_about_the_next_message(
     message: ServiceBusMessage, error: ServiceBusError
 ) -> None:
     known = admission()

@@ -135,7 +135,7 @@ def test_a_restored_message_is_encoded_to_the_same_bytes(message: AmqpAnnotatedM
 
 
 @pytest.mark.spec("G-5", "G-22")
-def test_what_a_user_sets_on_a_message_of_the_sdk_is_all_there_again() -> None:
+def test_every_field_a_user_can_set_on_an_sdk_message_is_stored() -> None:
     message = ServiceBusMessage(
         b"\x00body\xff",
         application_properties={"long": {"TYPE": "LONG", "VALUE": 2**40}, b"bytes": "x", "none": None},
@@ -159,7 +159,7 @@ class Number(IntEnum):
     ONE = 1
 
 
-def test_subclasses_of_plain_types_are_stored_as_what_they_are_encoded_as() -> None:
+def test_subclasses_of_plain_types_are_stored_as_their_encoded_type() -> None:
     message = AmqpAnnotatedMessage(
         value_body=[Colour.RED, Number.ONE, memoryview(b"m").tobytes(), True],
         properties={"message_id": "m"},
@@ -173,7 +173,7 @@ def test_every_float_keeps_its_bits(value: float) -> None:
     assert encoded(from_bytes(to_bytes(message))) == encoded(message)
 
 
-def test_a_type_that_amqp_has_not_is_refused_by_its_name() -> None:
+def test_a_type_unknown_to_amqp_is_refused_by_its_name() -> None:
     with pytest.raises(TypeError, match="type object"):
         to_bytes(AmqpAnnotatedMessage(value_body=object()))
 
@@ -207,7 +207,7 @@ def test_a_layout_of_a_later_version_is_named() -> None:
 
 
 @pytest.mark.spec("R-66", "G-22")
-def test_the_layout_on_disk_is_as_it_was_written_by_the_first_version() -> None:
+def test_the_disk_layout_equals_that_of_the_first_version() -> None:
     message = AmqpAnnotatedMessage(
         value_body=[
             None, True, 7, "ü", b"\x01\x02", 1.5, uuid.UUID(int=7), Decimal("1.50"), ({"TYPE": "ULONG", "VALUE": 1}, 2),
@@ -257,7 +257,7 @@ def test_the_layout_on_disk_is_as_it_was_written_by_the_first_version() -> None:
         ({"layout": 0}, "^a spooled message has the unknown layout 0; this sbpair reads 1$"),
     ],
 )
-def test_what_is_wrong_with_a_stored_message_is_told(change: dict[str, object], told: str) -> None:
+def test_a_malformed_stored_message_is_reported_with_its_fault(change: dict[str, object], told: str) -> None:
     stored = to_bytes(AmqpAnnotatedMessage(data_body=[b"one"]))
     length = int.from_bytes(stored[:4], "big")
     text = json.dumps(json.loads(stored[4 : 4 + length]) | change).encode()
@@ -266,7 +266,7 @@ def test_what_is_wrong_with_a_stored_message_is_told(change: dict[str, object], 
 
 
 @pytest.mark.spec("R-66")
-def test_what_amqp_has_not_is_quoted_in_part() -> None:
+def test_a_value_unknown_to_amqp_is_quoted_in_part() -> None:
     class Odd:
         def __repr__(self) -> str:
             return "odd" * 100

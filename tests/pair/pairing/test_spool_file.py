@@ -72,7 +72,7 @@ def opened(path: Path) -> Iterator[Open]:
         (None, SpoolError, " failed: why"),
     ],
 )
-def test_an_error_of_sqlite_is_told_by_what_it_means(code: int | None, kind: type, told: str) -> None:
+def test_an_sqlite_error_is_reported_by_its_meaning(code: int | None, kind: type, told: str) -> None:
     error = sqlite3.OperationalError("why")
     if code is not None:
         error.sqlite_errorcode = code
@@ -80,7 +80,7 @@ def test_an_error_of_sqlite_is_told_by_what_it_means(code: int | None, kind: typ
     assert (type(found), str(found)) == (kind, f"the spool x/spool{told}")
 
 
-def test_a_full_disk_is_told_as_a_full_spool() -> None:
+def test_a_full_disk_is_reported_as_a_full_spool() -> None:
     error = sqlite3.OperationalError("why")
     error.sqlite_errorcode = sqlite3.SQLITE_FULL
     found = spool_error(Path("spool"), error)
@@ -104,7 +104,7 @@ def test_an_owner_is_named_only_by_a_number(path: Path, written: bytes, owner: s
     assert f"in use by {owner};" in str(spool_error(path, error))
 
 
-def test_a_spool_is_synced_leaves_nothing_behind_and_is_of_this_process(opened: Open, path: Path) -> None:
+def test_a_spool_syncs_leaves_no_files_behind_and_belongs_to_its_process(opened: Open, path: Path) -> None:
     connection = opened()
 
     def setting(name: str) -> object:
@@ -125,7 +125,7 @@ def test_a_spool_is_synced_leaves_nothing_behind_and_is_of_this_process(opened: 
     close_file(connection, path)  # though it is gone
 
 
-def test_an_owner_whose_file_cannot_be_written_is_an_owner_all_the_same(
+def test_a_spool_whose_owner_file_is_unwritable_is_still_owned(
     opened: Open, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.with_name("spool-owner").mkdir()
@@ -137,7 +137,7 @@ def test_an_owner_whose_file_cannot_be_written_is_an_owner_all_the_same(
 
 
 @pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="a matter of POSIX")
-def test_a_spool_whose_directory_has_become_read_only_is_closed_all_the_same(
+def test_a_spool_in_a_directory_turned_read_only_still_closes(
     opened: Open, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = opened()
@@ -169,7 +169,7 @@ def open_files() -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="it looks at what Linux says is open")
-def test_a_new_file_is_kept_by_its_directory_before_it_is_used(
+def test_a_new_file_is_synced_in_its_directory_before_use(
     opened: Open, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -187,7 +187,7 @@ def test_a_new_file_is_kept_by_its_directory_before_it_is_used(
     assert len(synced) == 1  # it was there already
 
 
-def test_a_layout_whose_owner_died_before_it_was_named_belongs_to_the_next(opened: Open, path: Path) -> None:
+def test_a_layout_left_by_a_dead_unnamed_owner_belongs_to_the_next(opened: Open, path: Path) -> None:
     connection = opened()
     connection.execute("DELETE FROM pairing")
     connection.close()
@@ -203,7 +203,7 @@ def test_a_layout_whose_owner_died_before_it_was_named_belongs_to_the_next(opene
     assert connection.execute("SELECT * FROM pairing").fetchall() == [("fabrikam",)]
 
 
-def test_what_is_refused_is_told_in_full_and_let_go(opened: Open, path: Path) -> None:
+def test_a_refused_spool_is_reported_in_full_and_released(opened: Open, path: Path) -> None:
     with pytest.raises(SpoolError) as told:
         opened(None)
     assert str(told.value) == f"the spool {path} does not exist"
@@ -237,7 +237,7 @@ def test_what_is_refused_is_told_in_full_and_let_go(opened: Open, path: Path) ->
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o601])
-def test_a_spool_that_is_not_its_owners_alone_is_made_so_and_told(
+def test_a_spool_readable_by_others_is_made_private_and_reported(
     opened: Open, path: Path, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened().close()
@@ -250,7 +250,7 @@ def test_a_spool_that_is_not_its_owners_alone_is_made_so_and_told(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_file_that_cannot_be_created_is_told_with_the_systems_reason(tmp_path: Path) -> None:
+def test_an_uncreatable_file_is_reported_with_the_system_error(tmp_path: Path) -> None:
     where = tmp_path / "no" / "spool"
     with pytest.raises(SpoolError) as told:
         open_file(where, "contoso")
@@ -261,7 +261,7 @@ def test_a_file_that_cannot_be_created_is_told_with_the_systems_reason(tmp_path:
 
 
 @pytest.mark.spec("F-90")
-def test_damage_is_told_in_one_line_and_what_is_whole_is_not(path: Path) -> None:
+def test_damage_is_reported_in_one_line_and_undamaged_files_are_not(path: Path) -> None:
     def layout(column: str) -> None:
         with sqlite3.connect(path) as connection:
             connection.execute("PRAGMA writable_schema = ON")

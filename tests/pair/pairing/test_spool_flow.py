@@ -49,7 +49,7 @@ def failing(driver: Driver) -> Answer:
 
 
 @pytest.mark.spec("F-35", "G-1")
-def test_what_every_backlog_refused_is_spooled(pair_of: Callable[..., Driver]) -> None:
+def test_a_message_every_backlog_refused_is_spooled(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(interval=0.0, backlogs=3)
     outcome = send(driver, failing(driver), SpoolUse.LAST_RESORT)
     assert outcome == Stored(None, is_ambiguous=False, is_spooled=True)
@@ -60,9 +60,7 @@ def test_what_every_backlog_refused_is_spooled(pair_of: Callable[..., Driver]) -
 
 @pytest.mark.spec("F-35")
 @pytest.mark.parametrize("use", [SpoolUse.NEVER, SpoolUse.FROM_IT])
-def test_without_a_spool_or_for_what_comes_from_it_there_is_no_such_step(
-    at_once: Driver, use: SpoolUse
-) -> None:
+def test_without_a_spool_or_during_a_replay_nothing_is_spooled(at_once: Driver, use: SpoolUse) -> None:
     outcome = send(at_once, failing(at_once), use)
     assert isinstance(outcome, Stranded)
     assert outcome.spool_error is None
@@ -76,7 +74,7 @@ def test_behind_older_messages_neither_namespace_is_tried(driver: Driver) -> Non
 
 
 @pytest.mark.spec("X-30")
-def test_behind_older_messages_a_full_disk_is_the_cause_that_is_told(driver: Driver) -> None:
+def test_behind_older_messages_a_full_disk_is_the_reported_cause(driver: Driver) -> None:
     outcome = send(driver, lambda step: Result(5.0, SpoolFullError("full")), SpoolUse.AT_ONCE)
     assert isinstance(outcome, Stranded)
     raised = driver.pair.events()[-1]
@@ -84,7 +82,7 @@ def test_behind_older_messages_a_full_disk_is_the_cause_that_is_told(driver: Dri
     assert raised.cause == "SpoolFullError"
 
 
-def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: Driver) -> None:
+def test_a_send_whose_older_messages_left_goes_the_direct_way(driver: Driver) -> None:
     outcome = send(
         driver,
         lambda step: Result(5.0, CaughtUpError()) if isinstance(step, SpoolMessages) else driver.ok(),
@@ -94,7 +92,7 @@ def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: D
     assert driver.steps == [SpoolMessages(60.0, is_first=True), Attempt(None, 15.0)]
 
 
-def test_a_send_that_nobody_took_is_written_though_older_messages_made_way(at_once: Driver) -> None:
+def test_a_send_no_side_accepted_is_spooled_though_older_messages_have_left(at_once: Driver) -> None:
     answers = iter([CaughtUpError(), None])
 
     def answer(step: Step) -> Result:
@@ -104,7 +102,7 @@ def test_a_send_that_nobody_took_is_written_though_older_messages_made_way(at_on
 
 
 @pytest.mark.spec("A-8")
-def test_without_room_in_the_spool_a_send_goes_directly_and_is_not_written_twice(at_once: Driver) -> None:
+def test_with_a_full_spool_a_send_goes_directly_and_is_not_written_twice(at_once: Driver) -> None:
     full = CaughtUpError()
     full.__cause__ = SpoolFullError("full")
 
@@ -132,7 +130,7 @@ def failed_over(pair_of: Callable[..., Driver]) -> Driver:
 
 
 @pytest.mark.spec("A-7")
-def test_what_no_backlog_queue_takes_from_the_spool_asks_the_primary_as_a_ping_does(
+def test_a_spooled_message_no_backlog_accepts_probes_the_primary(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = failed_over(pair_of)
@@ -146,7 +144,7 @@ def test_what_no_backlog_queue_takes_from_the_spool_asks_the_primary_as_a_ping_d
 
 
 @pytest.mark.spec("A-7")
-def test_a_primary_that_does_not_answer_holds_what_comes_from_the_spool_for_two_seconds(
+def test_an_unanswering_primary_delays_spooled_messages_for_two_seconds(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = failed_over(pair_of)
@@ -158,7 +156,7 @@ def test_a_primary_that_does_not_answer_holds_what_comes_from_the_spool_for_two_
 
 
 @pytest.mark.spec("A-7")
-def test_what_no_backlog_queue_takes_asks_a_primary_in_doubt_however_often_it_is_asked(
+def test_a_spooled_message_no_backlog_accepts_probes_a_doubtful_primary_every_time(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(backlogs=2, redirects=True)
@@ -186,7 +184,7 @@ def test_the_primary_of_a_held_entity_is_not_asked(pair_of: Callable[..., Driver
 
 
 @pytest.mark.spec("A-7", "R-2")
-def test_what_the_primary_refuses_for_its_content_is_refused(pair_of: Callable[..., Driver]) -> None:
+def test_a_message_the_primary_refuses_for_its_content_is_refused(pair_of: Callable[..., Driver]) -> None:
     driver = failed_over(pair_of)
 
     def answer(step: Step) -> Result:
@@ -198,7 +196,7 @@ def test_what_the_primary_refuses_for_its_content_is_refused(pair_of: Callable[.
     assert not outcome.is_parked
 
 
-def test_an_attempt_that_was_made_already_is_heard_before_the_spool(driver: Driver) -> None:
+def test_an_attempt_already_made_counts_before_the_spool_is_used(driver: Driver) -> None:
     flow = driver.pair.send_flow(
         "orders", 1, Choice(), now=0.0, deadline=60.0, first=driver.ok(), spool=SpoolUse.AT_ONCE
     )
@@ -208,7 +206,7 @@ def test_an_attempt_that_was_made_already_is_heard_before_the_spool(driver: Driv
 
 
 @pytest.mark.spec("F-35", "G-1")
-def test_a_spool_that_fails_is_no_success_and_every_cause_is_carried(at_once: Driver) -> None:
+def test_a_failing_spool_is_no_success_and_every_cause_is_reported(at_once: Driver) -> None:
     full = OSError("full")
 
     def answer(step: Step) -> Result:
@@ -228,7 +226,7 @@ def test_a_spool_that_fails_is_no_success_and_every_cause_is_carried(at_once: Dr
 @pytest.mark.parametrize(
     "failure", [Failure.CONFIGURATION, Failure.FULL, Failure.CALLER, Failure.UNAVAILABLE]
 )
-def test_what_is_raised_without_a_spool_is_raised_with_one(driver: Driver, failure: Failure) -> None:
+def test_an_error_raised_without_a_spool_is_raised_with_one(driver: Driver, failure: Failure) -> None:
     outcome = send(driver, lambda step: driver.fail(failure), SpoolUse.LAST_RESORT)
     assert isinstance(outcome, Refused)
     assert outcome.failure is failure
@@ -254,7 +252,7 @@ class Maker:
 
 
 @pytest.mark.spec("P-22", "G-4")
-def test_of_a_batch_that_was_parked_in_part_only_the_rest_is_spooled() -> None:
+def test_only_the_unparked_rest_of_a_batch_is_spooled() -> None:
     request = freeze([ServiceBusMessage(bytes(3000), message_id=str(n)) for n in range(6)])
     request.rewrite("orders")
     pieces = request.chunks(Maker(ENVELOPE_ROOM + 7000), 0)
@@ -266,7 +264,7 @@ def test_of_a_batch_that_was_parked_in_part_only_the_rest_is_spooled() -> None:
 
 
 @pytest.mark.spec("G-7", "G-18")
-def test_a_disk_that_does_not_answer_leaves_it_open_whether_the_message_is_kept(at_once: Driver) -> None:
+def test_an_unanswering_disk_makes_the_send_ambiguous(at_once: Driver) -> None:
     stalled = Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
 
     def answer(step: Step) -> Result:

@@ -32,7 +32,7 @@ def stored(spool: Spool) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_file_is_complete_and_the_counts_are_right(tmp_path: Path, seed: int) -> None:
+def test_an_interrupted_spool_has_a_complete_file_and_correct_counts(tmp_path: Path, seed: int) -> None:
     random, interrupts = Random(seed), 0
     spool = Spool(tmp_path / "spool", primary="contoso")
     accepted: set[str] = set()  # by the spool, and not taken out

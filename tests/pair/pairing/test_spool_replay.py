@@ -115,7 +115,7 @@ def station(tmp_path: Path) -> Iterator[Station]:
 
 
 @pytest.mark.spec("G-4", "F-89")
-def test_what_a_broker_accepted_is_not_sent_again_because_the_file_cannot_be_written(
+def test_a_message_accepted_by_a_broker_is_not_resent_though_the_file_is_unwritable(
     station: Station,
 ) -> None:
     station.keep("a", "b")
@@ -128,7 +128,7 @@ def test_what_a_broker_accepted_is_not_sent_again_because_the_file_cannot_be_wri
 
 
 @pytest.mark.spec("G-1")
-def test_what_waits_is_sent_in_order_in_batches_and_then_forgotten(station: Station) -> None:
+def test_waiting_messages_are_sent_in_order_in_batches_and_then_deleted(station: Station) -> None:
     ids = [f"{n:04}" for n in range(MAX_UNIT_MESSAGES * 2 + 5)]
     station.keep(*ids)
     station.replay()
@@ -140,7 +140,7 @@ def test_what_waits_is_sent_in_order_in_batches_and_then_forgotten(station: Stat
 
 
 @pytest.mark.spec("G-1")
-def test_of_a_batch_that_was_split_each_part_is_told_with_the_backlog_that_took_it(station: Station) -> None:
+def test_each_part_of_a_split_batch_is_reported_with_its_backlog(station: Station) -> None:
     for n in range(5):
         station.keep(str(n))
     outcomes = [(AWAY, [(1, 2), (4, 1)]), (Stored(4, is_ambiguous=False), [(4, 2)])]
@@ -158,7 +158,7 @@ def test_of_a_batch_that_was_split_each_part_is_told_with_the_backlog_that_took_
 
 
 @pytest.mark.spec("G-1")
-def test_what_is_not_accepted_stays_and_is_tried_later(station: Station) -> None:
+def test_an_unaccepted_message_stays_and_is_retried_later(station: Station) -> None:
     station.keep("a", "b")
     for outcome in (
         AWAY,
@@ -174,7 +174,7 @@ def test_what_is_not_accepted_stays_and_is_tried_later(station: Station) -> None
 
 
 @pytest.mark.spec("G-21")
-def test_the_one_message_that_no_broker_takes_is_found_and_set_aside(station: Station) -> None:
+def test_the_one_message_no_broker_accepts_is_found_and_set_aside(station: Station) -> None:
     for n in range(20):
         station.keep(str(n))
     station.answer = lambda ids: refused() if "13" in ids else ACCEPTED
@@ -186,7 +186,7 @@ def test_the_one_message_that_no_broker_takes_is_found_and_set_aside(station: St
     assert station.spool.refusals() == [("orders", "13", "MessageSizeExceededError: never")]
 
 
-def test_what_is_refused_while_the_client_closes_is_not_set_aside(station: Station) -> None:
+def test_a_message_refused_while_the_client_closes_is_not_set_aside(station: Station) -> None:
     station.keep("a")
 
     def closing(ids: list[str]) -> Outcome:
@@ -199,7 +199,7 @@ def test_what_is_refused_while_the_client_closes_is_not_set_aside(station: Stati
     assert station.spooling.waiting() == 1
 
 
-def test_a_replay_that_raises_is_tried_again(station: Station, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replay_that_raises_is_retried(station: Station, caplog: pytest.LogCaptureFixture) -> None:
     station.keep("a")
 
     def broken(ids: list[str]) -> Outcome:
@@ -224,7 +224,7 @@ MIXED = (
 
 
 @pytest.mark.spec("A-8")
-def test_messages_of_several_sessions_and_partitions_are_one_batch_unless_the_entity_refuses_it(
+def test_a_batch_mixes_sessions_and_partitions_unless_the_entity_refuses(
     station: Station,
 ) -> None:
     for each, fields in MIXED:
@@ -240,7 +240,7 @@ def test_messages_of_several_sessions_and_partitions_are_one_batch_unless_the_en
     assert station.refusals() == []
 
 
-def test_where_sessions_keep_their_order_each_has_batches_of_its_own(tmp_path: Path) -> None:
+def test_with_ordering_each_session_has_its_own_batches(tmp_path: Path) -> None:
     station = Station(tmp_path / "spool", keeps_order=True)
     for each, fields in MIXED:
         station.keep(each, **fields)
@@ -249,7 +249,7 @@ def test_where_sessions_keep_their_order_each_has_batches_of_its_own(tmp_path: P
     station.spooling.close()
 
 
-def test_large_messages_go_in_smaller_batches(station: Station) -> None:
+def test_large_messages_are_replayed_in_smaller_batches(station: Station) -> None:
     for each in "abcd":
         written(station.spooling, freeze(ServiceBusMessage(bytes(120_000), message_id=each)))
     station.replay()
@@ -270,7 +270,7 @@ def test_a_message_damaged_on_the_disk_is_set_aside_and_the_next_ones_go(station
 
 
 @pytest.mark.spec("G-4")
-def test_of_a_batch_that_was_accepted_in_part_only_the_rest_is_sent_again(station: Station) -> None:
+def test_only_the_unaccepted_rest_of_a_batch_is_sent_again(station: Station) -> None:
     station.keep("a", "b", "c")
     requests: list[SendRequest] = []
     send = station._send
@@ -288,7 +288,7 @@ def test_of_a_batch_that_was_accepted_in_part_only_the_rest_is_sent_again(statio
     assert station.sent == [["a", "b", "c"], ["c"]]
 
 
-def test_when_a_replay_gets_to_the_last_messages_a_sender_waits_and_then_goes_the_direct_way(
+def test_a_sender_waits_for_the_end_of_a_replay_and_then_sends_directly(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "HOLD", 60.0)
@@ -310,7 +310,9 @@ def test_when_a_replay_gets_to_the_last_messages_a_sender_waits_and_then_goes_th
     assert station.spooling.waiting() == 0
 
 
-def test_a_sender_is_held_back_for_a_moment_only(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_is_delayed_by_a_replay_only_for_a_moment(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(replay, "HOLD", 0.0)
     station.keep("a", "b")
     station.spooling._hold("orders")  # of a replay that now hangs
@@ -319,7 +321,7 @@ def test_a_sender_is_held_back_for_a_moment_only(station: Station, monkeypatch: 
 
 
 @pytest.mark.spec("G-15", "F-86")
-def test_a_spooled_message_past_its_deadline_is_set_aside_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_spooled_message_past_its_deadline_is_set_aside_and_the_others_continue(tmp_path: Path) -> None:
     station = Station(tmp_path / "spool")
     now = time.time_ns() // 1_000_000
     for name, first_attempt in (("late", now - 61_000), ("in time", now)):
@@ -335,7 +337,7 @@ def test_a_spooled_message_past_its_deadline_is_set_aside_and_the_others_go_on(t
 
 
 @pytest.mark.spec("R-2")
-def test_what_a_backlog_refuses_waits_for_the_primary_and_others_overtake_it(station: Station) -> None:
+def test_a_message_a_backlog_refuses_waits_for_the_primary_and_others_overtake_it(station: Station) -> None:
     station.keep("a", "bad", "b")
     primary_is_back = False
 
@@ -367,7 +369,7 @@ def test_what_a_backlog_refuses_waits_for_the_primary_and_others_overtake_it(sta
 
 
 @pytest.mark.spec("R-2")
-def test_the_next_owner_tries_every_way_again(station: Station, tmp_path: Path) -> None:
+def test_the_next_owner_tries_every_route_again(station: Station, tmp_path: Path) -> None:
     station.keep("bad")
     station.answer = lambda ids: refused(is_parked=True)
     station.replay()
@@ -390,7 +392,9 @@ def test_the_next_owner_tries_every_way_again(station: Station, tmp_path: Path) 
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_says_nothing_of_the_message_sets_nothing_aside(station: Station, error: Exception) -> None:
+def test_an_error_that_does_not_concern_the_message_sets_nothing_aside(
+    station: Station, error: Exception
+) -> None:
     station.keep("a", "b")
     station.answer = lambda ids: refused(error=error)
     station.replay()
@@ -405,7 +409,7 @@ def test_what_says_nothing_of_the_message_sets_nothing_aside(station: Station, e
 @pytest.mark.parametrize(
     "condition", ["amqp:not-allowed", "amqp:link:message-size-exceeded", "com.microsoft:argument-error"]
 )
-def test_what_the_primary_refuses_for_its_content_is_set_aside(station: Station, condition: str) -> None:
+def test_a_message_the_primary_refuses_for_its_content_is_set_aside(station: Station, condition: str) -> None:
     station.keep("bad")
     station.answer = lambda ids: rejected(condition)
     station.replay()
@@ -414,7 +418,7 @@ def test_what_the_primary_refuses_for_its_content_is_set_aside(station: Station,
 
 
 @pytest.mark.spec("R-2")
-def test_what_waited_for_the_primary_alone_and_is_refused_by_it_is_set_aside(station: Station) -> None:
+def test_a_message_only_for_the_primary_is_set_aside_when_the_primary_refuses_it(station: Station) -> None:
     station.keep("bad")
     station.answer = lambda ids: (
         rejected("amqp:not-allowed") if station.for_primary_only else refused(is_parked=True)
@@ -427,7 +431,7 @@ def test_what_waited_for_the_primary_alone_and_is_refused_by_it_is_set_aside(sta
 
 
 @pytest.mark.spec("R-2")
-def test_a_message_that_this_sdk_cannot_encode_stops_nobody(
+def test_a_message_that_the_sdk_cannot_encode_does_not_block_others(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     station.keep("a", "odd", "b")
@@ -445,7 +449,7 @@ def test_a_message_that_this_sdk_cannot_encode_stops_nobody(
 
 
 @pytest.mark.spec("R-2", "R-66")
-def test_what_is_written_as_a_replay_ends_is_replayed_too(
+def test_a_message_written_as_a_replay_ends_is_replayed(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     station.keep("a")
@@ -466,7 +470,7 @@ def test_what_is_written_as_a_replay_ends_is_replayed_too(
 
 
 @pytest.mark.spec("R-66", "F-35")
-def test_a_spool_is_opened_as_the_options_say_or_not_at_all(tmp_path: Path) -> None:
+def test_a_spool_is_opened_as_configured(tmp_path: Path) -> None:
     def opened(**options: object) -> Spooling | None:
         given = PairedNamespaceOptions(**options)  # type: ignore[arg-type]
         return Spooling.open(given, "contoso", send, told.append, random.Random(7))
@@ -503,9 +507,7 @@ def test_a_spool_is_opened_as_the_options_say_or_not_at_all(tmp_path: Path) -> N
 
 @pytest.mark.spec("R-66", "F-90")
 @pytest.mark.parametrize("is_read_later", [True, False])
-def test_a_damaged_spool_is_refused_at_once_or_by_the_first_to_read_it(
-    tmp_path: Path, is_read_later: bool
-) -> None:
+def test_a_damaged_spool_is_refused_at_once_or_at_the_first_read(tmp_path: Path, is_read_later: bool) -> None:
     path = tmp_path / "spool"
     spool = Spool(path, primary="contoso")
     spool.append("orders", [Entry("x", b"Q" * 20_000)], now=1)
@@ -532,7 +534,7 @@ def test_a_damaged_spool_is_refused_at_once_or_by_the_first_to_read_it(
 
 
 @pytest.mark.spec("R-66")
-def test_a_replay_for_which_there_was_no_worker_is_due_again(station: Station) -> None:
+def test_a_replay_without_a_free_worker_is_due_again(station: Station) -> None:
     station.keep("a")
     assert station.spooling.due(2e9) == ["orders"]
     assert station.spooling.next_timer() is None
@@ -545,7 +547,7 @@ def test_a_replay_for_which_there_was_no_worker_is_due_again(station: Station) -
 
 
 @pytest.mark.spec("R-66")
-def test_a_spool_that_is_closing_has_nothing_due(station: Station) -> None:
+def test_a_closing_spool_has_nothing_due(station: Station) -> None:
     station.keep("a")
     station.spooling.stop()
     assert station.spooling.next_timer() is None
@@ -555,7 +557,7 @@ def test_a_spool_that_is_closing_has_nothing_due(station: Station) -> None:
 
 
 @pytest.mark.spec("R-66")
-def test_what_happens_to_the_spool_is_in_the_log(station: Station, caplog: pytest.LogCaptureFixture) -> None:
+def test_spool_events_are_logged(station: Station, caplog: pytest.LogCaptureFixture) -> None:
     station.keep("a")
     station.keep("b")  # told once, while something waits
     station.answer = lambda ids: refused(is_parked=True)
@@ -574,7 +576,7 @@ def test_what_happens_to_the_spool_is_in_the_log(station: Station, caplog: pytes
 
 
 @pytest.mark.spec("R-66", "R-2")
-def test_a_reason_is_one_line_of_three_hundred_characters(station: Station) -> None:
+def test_a_reason_is_one_line_of_at_most_three_hundred_characters(station: Station) -> None:
     station.keep("a")
     station.answer = lambda ids: refused(error=MessageSizeExceededError(message="so \n large" + "e" * 400))
     station.replay()

@@ -12,14 +12,14 @@ def schedule() -> ReplaySchedule:
     return ReplaySchedule(lambda: 1.0)
 
 
-def test_nothing_spooled_needs_no_timer(schedule: ReplaySchedule) -> None:
+def test_an_empty_spool_needs_no_timer(schedule: ReplaySchedule) -> None:
     assert schedule.next_timer() is None
     assert schedule.due(1000.0) == []
     schedule.hurry(0.0)
     assert schedule.next_timer() is None
 
 
-def test_what_is_spooled_is_tried_after_a_pause_and_once_at_a_time(schedule: ReplaySchedule) -> None:
+def test_spooled_messages_are_tried_after_a_pause_and_once_at_a_time(schedule: ReplaySchedule) -> None:
     schedule.spooled("Orders", 10.0)
     schedule.spooled("orders", 10.5)
     assert schedule.next_timer() == 10.0 + PAUSE
@@ -30,7 +30,7 @@ def test_what_is_spooled_is_tried_after_a_pause_and_once_at_a_time(schedule: Rep
 
 
 @pytest.mark.spec("A-7")
-def test_one_entity_that_is_not_accepted_is_tried_each_second_however_long_it_takes(
+def test_one_unaccepted_entity_is_tried_each_second(
     schedule: ReplaySchedule,
 ) -> None:
     schedule.spooled("orders", 0.0)
@@ -43,7 +43,7 @@ def test_one_entity_that_is_not_accepted_is_tried_each_second_however_long_it_ta
 
 
 @pytest.mark.spec("A-7")
-def test_many_entities_share_the_tries_of_a_second_and_all_go_when_one_is_accepted(
+def test_many_entities_share_the_tries_of_a_second_and_all_continue_on_a_success(
     schedule: ReplaySchedule,
 ) -> None:
     paths = [f"q{n}" for n in range(15 * MAX_TRIES)]
@@ -63,7 +63,7 @@ def test_many_entities_share_the_tries_of_a_second_and_all_go_when_one_is_accept
 
 
 @pytest.mark.spec("A-8")
-def test_what_came_while_the_last_was_accepted_is_sent_at_once(schedule: ReplaySchedule) -> None:
+def test_messages_spooled_during_an_accepted_replay_are_sent_at_once(schedule: ReplaySchedule) -> None:
     schedule.spooled("orders", 0.0)
     schedule.due(1.0)
     schedule.finished("orders", 2.0, is_empty=False, was_accepted=True)
@@ -71,7 +71,7 @@ def test_what_came_while_the_last_was_accepted_is_sent_at_once(schedule: ReplayS
 
 
 @pytest.mark.spec("A-8")
-def test_where_every_message_is_spooled_first_it_is_sent_at_once() -> None:
+def test_with_accept_first_spooled_messages_are_sent_at_once() -> None:
     schedule = ReplaySchedule(lambda: 1.0, first_pause=0.0)
     assert schedule.spooled("orders", 5.0)
     assert not schedule.spooled("orders", 5.0)
@@ -79,7 +79,7 @@ def test_where_every_message_is_spooled_first_it_is_sent_at_once() -> None:
 
 
 @pytest.mark.spec("P-33")
-def test_an_entity_that_healed_is_tried_at_once_and_the_others_wait(schedule: ReplaySchedule) -> None:
+def test_a_recovered_entity_is_tried_at_once_and_the_others_wait(schedule: ReplaySchedule) -> None:
     schedule.spooled("orders", 0.0)
     schedule.spooled("invoices", 0.0)
     schedule.hurry(0.1, "ORDERS")
@@ -88,7 +88,7 @@ def test_an_entity_that_healed_is_tried_at_once_and_the_others_wait(schedule: Re
     assert schedule.due(0.2) == ["invoices"]
 
 
-def test_news_during_a_replay_that_fails_are_not_forgotten(schedule: ReplaySchedule) -> None:
+def test_a_wake_up_during_a_failing_replay_is_not_forgotten(schedule: ReplaySchedule) -> None:
     schedule.spooled("orders", 0.0)
     schedule.due(1.0)
     schedule.hurry(2.0)
@@ -96,7 +96,7 @@ def test_news_during_a_replay_that_fails_are_not_forgotten(schedule: ReplaySched
     assert schedule.next_timer() == 3.0 + PAUSE
 
 
-def test_news_without_end_do_not_make_a_replay_that_fails_a_hot_loop(schedule: ReplaySchedule) -> None:
+def test_continuous_wake_ups_do_not_make_a_failing_replay_a_busy_loop(schedule: ReplaySchedule) -> None:
     schedule.spooled("orders", 0.0)
     tries = 0
     for tenth in range(100):
@@ -107,7 +107,7 @@ def test_news_without_end_do_not_make_a_replay_that_fails_a_hot_loop(schedule: R
     assert tries == 10
 
 
-def test_an_emptied_line_is_forgotten_and_can_begin_again(schedule: ReplaySchedule) -> None:
+def test_an_emptied_queue_is_forgotten_and_can_start_again(schedule: ReplaySchedule) -> None:
     schedule.spooled("orders", 0.0)
     schedule.due(1.0)
     schedule.finished("orders", 2.0, is_empty=True, was_accepted=True)
@@ -116,7 +116,7 @@ def test_an_emptied_line_is_forgotten_and_can_begin_again(schedule: ReplaySchedu
     assert schedule.next_timer() == 6.0
 
 
-def test_few_entities_are_replayed_side_by_side_and_those_that_waited_longest_first(
+def test_few_entities_are_replayed_concurrently_and_the_longest_waiting_first(
     schedule: ReplaySchedule,
 ) -> None:
     paths = [f"q{n}" for n in range(MAX_CONCURRENT + 2)]

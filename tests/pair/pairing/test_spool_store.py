@@ -53,7 +53,7 @@ def texts(spool: Spool, path: str = "orders") -> list[str]:
 # --- order and content
 
 
-def test_what_is_appended_is_read_back_in_order_for_each_entity(opened: Open) -> None:
+def test_appended_messages_are_read_in_order_per_entity(opened: Open) -> None:
     spool = opened()
     spool.append("Orders", entries("a", "b"), now=1)
     spool.append("invoices", entries("x"), now=2)
@@ -68,7 +68,7 @@ def test_what_is_appended_is_read_back_in_order_for_each_entity(opened: Open) ->
 
 
 @pytest.mark.spec("G-1")
-def test_what_waits_is_there_for_the_next_owner_and_order_goes_on(opened: Open) -> None:
+def test_the_next_owner_finds_waiting_messages_and_continues_their_order(opened: Open) -> None:
     spool = opened()
     spool.append("orders", entries("a", "b"), now=1)
     spool.delete("orders", spool.oldest("orders", 1))
@@ -79,7 +79,7 @@ def test_what_waits_is_there_for_the_next_owner_and_order_goes_on(opened: Open) 
     assert texts(again) == ["b", "c"]
 
 
-def test_what_a_broker_has_accepted_is_gone_and_makes_room(opened: Open) -> None:
+def test_accepted_messages_are_deleted_and_free_their_space(opened: Open) -> None:
     spool = opened(max_messages=2)
     spool.append("orders", entries("a", "b"), now=1)
     spool.delete("orders", spool.oldest("orders", 2))
@@ -87,7 +87,7 @@ def test_what_a_broker_has_accepted_is_gone_and_makes_room(opened: Open) -> None
     assert texts(spool) == ["c", "d"]
 
 
-def test_what_nobody_will_accept_is_set_aside_with_its_reason_and_kept(opened: Open) -> None:
+def test_a_message_no_broker_will_accept_is_set_aside_with_its_reason(opened: Open) -> None:
     spool = opened()
     spool.append("orders", entries("bad", "good"), now=1)
     spool.refuse("orders", spool.oldest("orders", 1)[0], "too large")
@@ -100,7 +100,7 @@ def test_what_nobody_will_accept_is_set_aside_with_its_reason_and_kept(opened: O
     assert texts(spool) == ["good"]
 
 
-def test_purging_is_for_one_entity_or_for_all(opened: Open) -> None:
+def test_purge_is_for_one_entity_or_for_all(opened: Open) -> None:
     spool = opened()
     for name in ("orders", "Orders", "invoices"):
         spool.append(name, entries("a"), now=1)
@@ -115,7 +115,7 @@ def test_purging_is_for_one_entity_or_for_all(opened: Open) -> None:
 # --- bounds
 
 
-def test_a_full_spool_refuses_the_whole_send_and_says_what_it_holds(opened: Open, path: Path) -> None:
+def test_a_full_spool_refuses_the_whole_send_and_reports_its_contents(opened: Open, path: Path) -> None:
     spool = opened(max_messages=3)
     spool.append("orders", entries("a", "b"), now=1)
     with pytest.raises(SpoolFullError, match=f"{path} is full: it holds 2 of . messages"):
@@ -124,7 +124,7 @@ def test_a_full_spool_refuses_the_whole_send_and_says_what_it_holds(opened: Open
     spool.append("orders", entries("c"), now=1)
 
 
-def test_bytes_are_bounded_too_across_owners(opened: Open) -> None:
+def test_the_byte_limit_applies_across_owners_of_a_spool(opened: Open) -> None:
     room = 3 * (1000 + OVERHEAD)
     spool = opened(max_bytes=room)
     for _ in range(3):
@@ -137,7 +137,7 @@ def test_bytes_are_bounded_too_across_owners(opened: Open) -> None:
 
 
 @pytest.mark.spec("R-2")
-def test_what_was_set_aside_takes_no_room_of_what_waits(opened: Open) -> None:
+def test_messages_set_aside_use_no_room_of_waiting_ones(opened: Open) -> None:
     bounds = {"max_messages": 2, "max_bytes": 2 * (20 + OVERHEAD)}
     spool = opened(**bounds)
     for n in range(5):
@@ -155,7 +155,7 @@ def test_what_was_set_aside_takes_no_room_of_what_waits(opened: Open) -> None:
 
 
 @pytest.mark.spec("R-2")
-def test_what_was_set_aside_waits_again_in_its_old_place_when_it_is_redriven(opened: Open) -> None:
+def test_a_redriven_message_waits_again_in_its_old_place(opened: Open) -> None:
     spool = opened(max_messages=3)
     spool.append("Orders", entries("a", "b"), now=1)
     spool.append("invoices", entries("x"), now=1)
@@ -173,7 +173,7 @@ def test_what_was_set_aside_waits_again_in_its_old_place_when_it_is_redriven(ope
 
 
 @pytest.mark.spec("R-2")
-def test_what_waits_for_the_primary_alone_is_overtaken_and_kept_apart(opened: Open) -> None:
+def test_messages_only_for_the_primary_are_overtaken_and_stored_separately(opened: Open) -> None:
     spool = opened()
     spool.append("orders", entries("a", "b", "c", "d"), now=1)
     for _ in range(2):
@@ -194,7 +194,7 @@ def test_what_waits_for_the_primary_alone_is_overtaken_and_kept_apart(opened: Op
 
 
 @pytest.mark.spec("R-2", "R-66", "F-89")
-def test_a_write_that_failed_takes_no_room(opened: Open) -> None:
+def test_a_failed_write_uses_no_space(opened: Open) -> None:
     spool = opened(max_messages=3, max_bytes=600_000)
     spool.append("orders", entries("a"), now=1)
     spool._connection.execute("PRAGMA max_page_count = 20")  # what SQLite answers when a disk is full
@@ -207,7 +207,7 @@ def test_a_write_that_failed_takes_no_room(opened: Open) -> None:
 
 
 @pytest.mark.spec("F-89")
-def test_a_full_disk_is_a_full_spool_and_what_was_there_stays(opened: Open) -> None:
+def test_a_full_disk_is_a_full_spool_and_earlier_messages_stay(opened: Open) -> None:
     spool = opened()
     spool.append("orders", entries("a"), now=1)
     spool._connection.execute("PRAGMA max_page_count = 20")  # what SQLite answers when a disk is full
@@ -219,7 +219,7 @@ def test_a_full_disk_is_a_full_spool_and_what_was_there_stays(opened: Open) -> N
 
 
 @pytest.mark.spec("F-89", "G-4")
-def test_what_a_full_disk_kept_in_the_file_is_deleted_at_the_end(
+def test_messages_a_full_disk_could_not_delete_are_deleted_at_the_end(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = opened()
@@ -239,7 +239,7 @@ def test_what_a_full_disk_kept_in_the_file_is_deleted_at_the_end(
 
 
 @pytest.mark.spec("F-89")
-def test_after_a_write_that_failed_nothing_more_is_promised(opened: Open) -> None:
+def test_after_a_failed_write_nothing_more_is_accepted(opened: Open) -> None:
     spool = opened()
     spool.append("orders", entries("a"), now=1)
     spool._connection.execute("PRAGMA query_only = ON")  # stands for a file system gone read-only
@@ -274,7 +274,7 @@ def test_many_threads_append_at_once_and_each_keeps_its_order(opened: Open) -> N
         assert [text for text in found if text.startswith(f"{t}-")] == [f"{t}-{n}" for n in range(50)]
 
 
-def test_appends_that_come_during_a_sync_share_the_next_one(opened: Open) -> None:
+def test_appends_during_a_sync_share_the_next_one(opened: Open) -> None:
     spool = opened()
     commits: list[str] = []
     spool._connection.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
@@ -290,7 +290,7 @@ def test_appends_that_come_during_a_sync_share_the_next_one(opened: Open) -> Non
     assert spool.waiting("orders") == 20
 
 
-def test_a_failed_sync_is_told_to_every_thread_that_waited_for_it(opened: Open) -> None:
+def test_a_failed_sync_is_reported_to_every_waiting_thread(opened: Open) -> None:
     spool = opened()
     told: list[Exception] = []
 
@@ -319,7 +319,7 @@ def test_a_failed_sync_is_told_to_every_thread_that_waited_for_it(opened: Open) 
 @pytest.mark.spec("S-10")
 @pytest.mark.skipif(os.name != "posix", reason="modes are a POSIX matter")
 @pytest.mark.parametrize("umask", [0o000, 0o777])
-def test_only_its_owner_can_read_it_whatever_the_umask_says(opened: Open, path: Path, umask: int) -> None:
+def test_only_the_owner_can_read_the_spool_under_any_umask(opened: Open, path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         opened().append("orders", entries("a"), now=1)
@@ -346,7 +346,7 @@ def test_a_spool_that_others_could_read_is_made_private(
 
 @pytest.mark.slow
 @pytest.mark.spec("S-10")
-def test_a_second_owner_is_told_the_path_and_the_process_of_the_first(opened: Open, path: Path) -> None:
+def test_a_second_owner_gets_the_path_and_process_id_of_the_first(opened: Open, path: Path) -> None:
     opened().append("orders", entries("a"), now=1)
     with pytest.raises(SpoolError, match=f"{path} is in use by process {os.getpid()}"):
         opened()
@@ -361,7 +361,7 @@ def test_a_second_owner_is_told_the_path_and_the_process_of_the_first(opened: Op
     assert other.stdout.startswith(f"SpoolError the spool {path} is in use by process {os.getpid()}")
 
 
-def test_a_closed_spool_is_free_for_the_next_and_takes_nothing_more(opened: Open, path: Path) -> None:
+def test_a_closed_spool_is_free_for_the_next_owner_and_accepts_nothing(opened: Open, path: Path) -> None:
     spool = opened()
     spool.close()
     spool.close()
@@ -401,9 +401,7 @@ def as_it_is(path: Path) -> tuple[bytes, int]:
 
 
 @pytest.mark.parametrize("primary", ["contoso", None])
-def test_files_that_are_no_spool_are_refused_and_left_as_they_are(
-    opened: Open, path: Path, primary: str | None
-) -> None:
+def test_files_that_are_no_spool_are_refused_unchanged(opened: Open, path: Path, primary: str | None) -> None:
     path.write_bytes(b"something else entirely, " * 100)
     path.chmod(0o644)
     before = as_it_is(path)
@@ -421,7 +419,7 @@ def test_files_that_are_no_spool_are_refused_and_left_as_they_are(
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-def test_who_only_looks_lays_out_no_spool_in_an_empty_file(opened: Open, path: Path) -> None:
+def test_a_reader_creates_no_spool_in_an_empty_file(opened: Open, path: Path) -> None:
     path.touch()
     with pytest.raises(SpoolError, match=r"the spool .* does not exist: the file is empty"):
         opened(primary=None)
@@ -465,7 +463,7 @@ def test_a_damaged_file_is_refused_and_kept(opened: Open, path: Path) -> None:
 
 
 @pytest.mark.spec("F-90")
-def test_a_flipped_bit_in_a_message_is_seen(opened: Open, path: Path) -> None:
+def test_a_flipped_bit_in_a_message_is_detected(opened: Open, path: Path) -> None:
     spool = opened()
     spool.append("orders", [Entry("a", b"Q" * 200), Entry("b", b"ok")], now=1)
     spool.close()
@@ -487,7 +485,7 @@ def test_a_commit_returns_after_the_log_is_synced(opened: Open) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spec("G-1", "F-90")
-def test_a_log_cut_at_any_byte_holds_whole_sends_only_and_every_one_that_was_synced(
+def test_a_log_truncated_at_any_byte_holds_whole_sends_and_every_synced_one(
     opened: Open, path: Path, tmp_path: Path
 ) -> None:
     """A power failure leaves the database as it was, with a part of the write-ahead log."""
@@ -518,7 +516,7 @@ def test_a_log_cut_at_any_byte_holds_whole_sends_only_and_every_one_that_was_syn
 
 
 @pytest.mark.spec("G-1", "F-90")
-def test_a_checkpoint_cut_at_any_page_loses_nothing(opened: Open, path: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_truncated_at_any_page_loses_nothing(opened: Open, path: Path, tmp_path: Path) -> None:
     """During a checkpoint, the database is partly old and partly new."""
     spool = opened()
     for n in range(40):
@@ -537,9 +535,7 @@ def test_a_checkpoint_cut_at_any_page_loses_nothing(opened: Open, path: Path, tm
 
 
 @pytest.mark.spec("F-90", "S-10")
-def test_garbage_behind_a_torn_log_is_not_taken_for_messages(
-    opened: Open, path: Path, tmp_path: Path
-) -> None:
+def test_garbage_behind_a_torn_log_is_not_read_as_messages(opened: Open, path: Path, tmp_path: Path) -> None:
     spool = opened()
     log = path.with_name("spool-wal")
     spool.append("orders", entries("a"), now=1)
@@ -553,9 +549,7 @@ def test_garbage_behind_a_torn_log_is_not_taken_for_messages(
     assert texts(opened(tmp_path / "flipped")) == ["a"]
 
 
-def test_a_process_killed_while_it_lays_out_the_file_leaves_one_that_can_be_used(
-    opened: Open, path: Path
-) -> None:
+def test_a_process_killed_while_creating_the_file_leaves_a_usable_one(opened: Open, path: Path) -> None:
     spool_file._make_private(path)  # as far as it came
     opened().append("orders", entries("a"), now=1)
 
@@ -579,7 +573,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.spec("G-1")
-def test_a_child_that_leaves_in_order_takes_nothing_from_its_parents_spool(tmp_path: Path) -> None:
+def test_a_forked_child_that_exits_removes_nothing_from_its_parents_spool(tmp_path: Path) -> None:
     path = tmp_path / "spool"
     done = subprocess.run([sys.executable, "-c", LEAVING_CHILD, str(path)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL

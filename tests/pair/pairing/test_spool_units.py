@@ -26,7 +26,7 @@ def rows(*messages: ServiceBusMessage) -> list[Spooled]:
     ]
 
 
-def test_as_many_as_fit_a_batch_are_one_unit_and_encoded_already() -> None:
+def test_a_unit_has_as_many_messages_as_fit_a_batch_already_encoded() -> None:
     stored = rows(*[ServiceBusMessage(bytes(100_000)) for _ in range(4)])
     unit = unit_of(stored, 1, is_mixed=True)
     assert [each.number for each in unit.stored] == [1, 2]
@@ -38,14 +38,14 @@ def test_as_many_as_fit_a_batch_are_one_unit_and_encoded_already() -> None:
 
 
 @pytest.mark.parametrize("size", [10, MAX_UNIT_BYTES])
-def test_a_message_that_is_alone_or_fills_a_batch_is_sent_as_it_is(size: int) -> None:
+def test_a_single_or_batch_sized_message_is_sent_as_it_is(size: int) -> None:
     stored = rows(ServiceBusMessage(bytes(size)), ServiceBusMessage("x"))
     unit = unit_of(stored[:1] if size == 10 else stored, 1, is_mixed=True)
     assert len(unit.stored) == 1
     assert unit.request(SpooledRequest).outgoing is unit.messages[0]
 
 
-def test_what_cannot_be_read_ends_a_unit_and_is_a_unit_of_its_own() -> None:
+def test_an_unreadable_message_ends_a_unit_and_is_its_own_unit() -> None:
     good, bad = rows(ServiceBusMessage("x"), ServiceBusMessage("y"))
     bad = Spooled(2, "orders", "2", 1, b"\x00\x00", is_intact=True)
     assert [each.number for each in unit_of([good, bad], 1, is_mixed=True).stored] == [1]
@@ -55,7 +55,7 @@ def test_what_cannot_be_read_ends_a_unit_and_is_a_unit_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("bad", [0, 1, 200, 510, 511])
-def test_the_one_of_a_unit_that_is_refused_stands_alone_after_a_few_halvings(bad: int) -> None:
+def test_the_refused_message_of_a_unit_is_isolated_by_a_few_halvings(bad: int) -> None:
     sizes, line, tries = UnitSizes(), list(range(512)), 0
     while line:
         tries += 1
@@ -71,7 +71,7 @@ def test_the_one_of_a_unit_that_is_refused_stands_alone_after_a_few_halvings(bad
     assert tries <= 1 + 2 * 9 + 4
 
 
-def test_after_a_failure_units_begin_small_and_grow_fast() -> None:
+def test_after_a_failure_units_start_small_and_grow_fast() -> None:
     sizes = UnitSizes()
     assert sizes.next() == MAX_UNIT_MESSAGES
     sizes.stopped()
@@ -99,7 +99,7 @@ def ids(unit: object) -> list[str]:
     return [each.message_id for each in unit.stored]  # type: ignore[attr-defined]
 
 
-def test_the_next_unit_is_read_while_one_is_on_its_way(spool: Spool) -> None:
+def test_the_next_unit_is_read_while_one_is_being_sent(spool: Spool) -> None:
     workers = Workers()
     reader = reader_of(spool, workers)
     first = reader.next(4)
@@ -111,7 +111,7 @@ def test_the_next_unit_is_read_while_one_is_on_its_way(spool: Spool) -> None:
     assert ids(reader.next(4)) == ["4", "5", "6", "7"]
 
 
-def test_what_was_read_ahead_is_read_again_when_less_is_wanted_or_the_unit_before_has_not_left(
+def test_a_unit_read_ahead_is_read_again_if_a_smaller_one_is_needed(
     spool: Spool,
 ) -> None:
     workers = Workers()
@@ -127,7 +127,7 @@ def test_what_was_read_ahead_is_read_again_when_less_is_wanted_or_the_unit_befor
     assert ids(reader.next(2)) == ["4", "5"]
 
 
-def test_without_a_free_thread_a_unit_is_read_when_it_is_wanted(spool: Spool) -> None:
+def test_without_a_free_thread_a_unit_is_read_on_demand(spool: Spool) -> None:
     answers = threading.Event()
     workers = Workers(1)
     workers.start("hangs", lambda: answers.wait(PATIENCE))

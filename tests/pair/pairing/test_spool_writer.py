@@ -62,7 +62,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk.spool.close()
 
 
-def test_writes_that_arrive_during_a_sync_share_the_next_one_in_their_order(disk: Disk) -> None:
+def test_writes_arriving_during_a_sync_share_the_next_one_in_order(disk: Disk) -> None:
     writings = [disk.stalled(), *(disk.begin(str(n)) for n in range(20))]
     disk.answers.set()
     for writing in writings:
@@ -73,7 +73,7 @@ def test_writes_that_arrive_during_a_sync_share_the_next_one_in_their_order(disk
     assert disk.ended == [None] * 21
 
 
-def test_what_brokers_accepted_is_deleted_by_the_transaction_of_what_is_written_next(disk: Disk) -> None:
+def test_accepted_messages_are_deleted_in_the_transaction_of_the_next_write(disk: Disk) -> None:
     assert disk.begin("a", "b").wait(PATIENCE)
     writing = disk.stalled()
     disk.spool.accepted("orders", disk.spool._recent.oldest("orders", 2, 1, 0))
@@ -87,7 +87,7 @@ def test_what_brokers_accepted_is_deleted_by_the_transaction_of_what_is_written_
     assert disk.kept() == ["b", "stalled", "c"]
 
 
-def test_what_brokers_accepted_is_deleted_soon_though_nothing_is_written(disk: Disk) -> None:
+def test_accepted_messages_are_deleted_soon_without_a_write(disk: Disk) -> None:
     assert disk.begin("a", "b").wait(PATIENCE)
     disk.spool.accepted("orders", disk.spool.oldest("orders", 1))
     disk.writer.tidy()
@@ -95,7 +95,7 @@ def test_what_brokers_accepted_is_deleted_soon_though_nothing_is_written(disk: D
     assert disk.kept() == ["b"]
 
 
-def test_a_write_that_has_not_begun_can_be_withdrawn_and_one_under_way_cannot(disk: Disk) -> None:
+def test_a_write_not_yet_begun_can_be_withdrawn_and_one_in_progress_cannot(disk: Disk) -> None:
     under_way, waits = disk.stalled(), disk.begin("late")
     assert waits.withdraw()
     assert not under_way.withdraw()
@@ -107,13 +107,13 @@ def test_a_write_that_has_not_begun_can_be_withdrawn_and_one_under_way_cannot(di
     disk.begin(*map(str, range(99)))  # the room of what was withdrawn is free again
 
 
-def test_without_room_nothing_is_written_and_the_end_is_told(disk: Disk) -> None:
+def test_without_room_nothing_is_written_and_the_refusal_is_reported(disk: Disk) -> None:
     with pytest.raises(SpoolFullError):
         disk.begin(*map(str, range(101)))
     assert [type(error) for error in disk.ended] == [SpoolFullError]
 
 
-def test_what_is_handed_over_while_the_spool_closes_is_written_or_refused(disk: Disk) -> None:
+def test_writes_during_the_close_are_written_or_refused(disk: Disk) -> None:
     writing = disk.stalled()
     waits = disk.begin("waits")
     closing = threading.Thread(target=disk.spool.close)
@@ -127,7 +127,7 @@ def test_what_is_handed_over_while_the_spool_closes_is_written_or_refused(disk: 
         disk.begin("late")
 
 
-def test_where_the_system_has_no_thread_a_send_writes_itself(
+def test_a_send_writes_itself_if_the_system_has_no_thread(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(thread: threading.Thread) -> None:
@@ -141,7 +141,7 @@ def test_where_the_system_has_no_thread_a_send_writes_itself(
     assert disk.begin("b").wait(PATIENCE)  # there are threads again
 
 
-def test_a_disk_that_fails_to_delete_is_told_and_tried_again(
+def test_a_failed_deletion_is_reported_and_retried(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "PAUSE", 0.01)

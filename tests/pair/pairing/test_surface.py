@@ -16,6 +16,7 @@ from azure.servicebus import ServiceBusMessage, TransportType
 import sbpair
 import sbpair.aio
 from sbpair.pair.auth.route import Route
+from tests.pair.runtimes import runtime_of
 
 SKINS = {
     "blocking": (sbpair, azure.servicebus),
@@ -84,7 +85,7 @@ def classes(skin: str, ours: str) -> tuple[type, type]:
 
 @pytest.mark.parametrize("ours", PAIRED)
 @pytest.mark.parametrize("skin", SKINS)
-def test_every_name_of_the_sdk_is_there_or_its_absence_has_a_reason(skin: str, ours: str) -> None:
+def test_every_name_of_the_sdk_exists_or_its_absence_has_a_reason(skin: str, ours: str) -> None:
     paired, sdk = (
         getattr(module, name) for module, name in zip(SKINS[skin], (ours, PAIRED[ours]), strict=True)
     )
@@ -94,7 +95,7 @@ def test_every_name_of_the_sdk_is_there_or_its_absence_has_a_reason(skin: str, o
 
 @pytest.mark.parametrize("ours", PAIRED)
 @pytest.mark.parametrize("skin", SKINS)
-def test_every_method_takes_what_the_sdks_takes(skin: str, ours: str) -> None:
+def test_every_method_accepts_the_parameters_of_the_sdk(skin: str, ours: str) -> None:
     paired, sdk = (
         getattr(module, name) for module, name in zip(SKINS[skin], (ours, PAIRED[ours]), strict=True)
     )
@@ -113,14 +114,14 @@ def test_every_method_takes_what_the_sdks_takes(skin: str, ours: str) -> None:
 
 @pytest.mark.parametrize("ours", PAIRED)
 @pytest.mark.parametrize("skin", SKINS)
-def test_they_are_context_managers_of_the_same_kind(skin: str, ours: str) -> None:
+def test_clients_and_senders_are_context_managers_like_those_of_the_sdk(skin: str, ours: str) -> None:
     paired = getattr(SKINS[skin][0], ours)
     for name in DUNDERS[skin]:
         assert callable(getattr(paired, name)), name
 
 
 @pytest.mark.parametrize("ours", PAIRED)
-def test_the_two_skins_differ_in_nothing_but_await(ours: str) -> None:
+def test_the_two_clients_differ_only_in_await(ours: str) -> None:
     blocking, asynchronous = getattr(sbpair, ours), getattr(sbpair.aio, ours)
     assert public(blocking) == public(asynchronous)
     for name in public(blocking):
@@ -134,7 +135,7 @@ def test_the_two_skins_differ_in_nothing_but_await(ours: str) -> None:
 
 
 @pytest.mark.parametrize("ours", PAIRED)
-def test_no_method_takes_arguments_it_does_not_name(ours: str) -> None:
+def test_no_method_accepts_undeclared_arguments(ours: str) -> None:
     for module in (sbpair, sbpair.aio):
         kind = getattr(module, ours)
         for name in public(kind):
@@ -192,7 +193,7 @@ def test_senders_and_receivers_take_every_keyword_of_the_sdk(skin: str, method: 
 
 @pytest.mark.spec("R-15")
 @pytest.mark.parametrize("skin", SKINS)
-def test_the_proxy_the_authority_the_transport_and_tls_can_differ_for_the_secondary(skin: str) -> None:
+def test_proxy_authority_transport_and_tls_can_differ_for_the_secondary(skin: str) -> None:
     paired = SKINS[skin][0].PairedServiceBusClient
     client = paired(
         "contoso.servicebus.windows.net",
@@ -205,11 +206,11 @@ def test_the_proxy_the_authority_the_transport_and_tls_can_differ_for_the_second
         secondary_connection_verify="other.pem",
         secondary_use_tls=False,
     )
-    one, other = (side.access() for side in client._runtime.sides)
+    one, other = (side.access() for side in runtime_of(client).namespaces)
     assert (one.route, one.uses_tls) == (Route("one.pem", True, "http://proxy:8080"), True)
     assert (other.route, other.uses_tls) == (Route("other.pem", True), False)
     same = paired("contoso", "fabrikam", KEY, connection_verify="one.pem", use_tls=False)
-    one, other = (side.access() for side in same._runtime.sides)
+    one, other = (side.access() for side in runtime_of(same).namespaces)
     assert (one.route, one.uses_tls) == (other.route, other.uses_tls)
     for each in (client, same):
         ended(each)

@@ -17,7 +17,7 @@ from tests.lacking import no_thread
 from tests.waiting import PATIENCE
 
 
-def test_a_worker_that_is_just_being_started_does_not_disturb_who_waits_for_all(
+def test_a_worker_being_started_does_not_disturb_a_wait_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     workers, done = Workers(), threading.Event()
@@ -41,7 +41,7 @@ def test_a_worker_that_is_just_being_started_does_not_disturb_who_waits_for_all(
     assert not starter.is_alive()
 
 
-def test_who_has_time_waits_for_room_among_the_workers() -> None:
+def test_a_caller_with_time_waits_for_a_free_worker() -> None:
     workers, hold, done = Workers(most=1), threading.Event(), threading.Event()
     workers.start("held", hold.wait)
     until = time.monotonic() + PATIENCE
@@ -54,7 +54,7 @@ def test_who_has_time_waits_for_room_among_the_workers() -> None:
     workers.join(PATIENCE)
 
 
-def test_room_that_does_not_come_in_time_is_a_time_out() -> None:
+def test_waiting_too_long_for_a_worker_is_a_timeout() -> None:
     workers, hold = Workers(most=1), threading.Event()
     workers.start("held", hold.wait)
     with pytest.raises(OperationTimeoutError, match="1 earlier operations still hang"):
@@ -97,14 +97,14 @@ def test_a_watch_whose_thread_cannot_start_tries_again(no_threads, caplog) -> No
 
 
 @pytest.mark.spec("R-9")
-def test_a_watch_whose_thread_never_started_is_closed_without_an_error(no_threads) -> None:
+def test_a_watch_whose_thread_never_started_closes_without_an_error(no_threads) -> None:
     watch = Watch(lambda now: None)
     watch.wake()
     watch.close()
 
 
 @pytest.mark.spec("R-9", "R-5")
-def test_a_queued_task_whose_thread_cannot_start_runs_when_there_is_one(no_threads) -> None:
+def test_a_queued_task_whose_thread_cannot_start_runs_later(no_threads) -> None:
     workers, done = Workers(), threading.Event()
     workers.queue("sbpair-close", done.set)
     no_threads.set()
@@ -113,7 +113,7 @@ def test_a_queued_task_whose_thread_cannot_start_runs_when_there_is_one(no_threa
     workers.join(PATIENCE)
 
 
-def test_what_is_queued_runs_in_order_as_room_comes() -> None:
+def test_queued_tasks_run_in_order_as_workers_become_free() -> None:
     workers, hold, ran = Workers(most=1), threading.Event(), []
     workers.queue("held", hold.wait)
     jobs = [workers.queue("next", partial(ran.append, number)) for number in range(3)]
@@ -125,14 +125,14 @@ def test_what_is_queued_runs_in_order_as_room_comes() -> None:
 
 
 @pytest.mark.spec("R-9")
-def test_a_last_task_runs_in_its_caller_where_no_thread_can_start(no_threads) -> None:
+def test_a_last_task_runs_in_its_caller_if_no_thread_can_start(no_threads) -> None:
     ran_in: list[threading.Thread] = []
     assert finish("sbpair-spool", lambda: ran_in.append(threading.current_thread()), 0.0)
     assert ran_in == [threading.current_thread()]
 
 
 @pytest.mark.spec("R-9")
-async def test_in_asyncio_too_a_last_task_runs_in_its_caller_where_no_thread_can_start(no_threads) -> None:
+async def test_with_asyncio_a_last_task_runs_in_its_caller_if_no_thread_can_start(no_threads) -> None:
     ran_in: list[threading.Thread] = []
     assert await aio_threads.finish(
         "sbpair-spool", lambda: ran_in.append(threading.current_thread()), PATIENCE
@@ -141,11 +141,11 @@ async def test_in_asyncio_too_a_last_task_runs_in_its_caller_where_no_thread_can
 
 
 @pytest.mark.spec("R-9")
-async def test_nothing_waits_for_the_threads_of_a_client_where_no_thread_can_start(no_threads) -> None:
+async def test_closing_does_not_wait_for_threads_that_could_not_start(no_threads) -> None:
     await aio_threads.Threads().join(PATIENCE)
 
 
-def test_what_ends_a_last_task_is_raised() -> None:
+def test_an_exception_of_a_last_task_is_raised() -> None:
     def fail() -> None:
         raise OSError("the disk is gone")
 

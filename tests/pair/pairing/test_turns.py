@@ -18,7 +18,7 @@ def of_another_thread() -> Turn:
 
 
 @pytest.mark.spec("O-3")
-def test_turns_are_passed_on_in_the_order_of_the_calls() -> None:
+def test_turns_are_passed_on_in_call_order() -> None:
     turns: Turns[str] = Turns()
     assert turns.take("s")
     assert turns.join("s", "second")
@@ -31,14 +31,14 @@ def test_turns_are_passed_on_in_the_order_of_the_calls() -> None:
 
 
 @pytest.mark.spec("O-3")
-def test_sessions_do_not_hold_up_each_other() -> None:
+def test_sessions_do_not_delay_each_other() -> None:
     turns: Turns[str] = Turns()
     assert turns.take("s")
     assert turns.take("t")
     assert not turns.take("s")
 
 
-def test_a_waiter_that_gives_up_is_passed_over_unless_it_has_the_turn() -> None:
+def test_a_waiter_that_gives_up_is_skipped_unless_it_has_the_turn() -> None:
     turns: Turns[str] = Turns()
     turns.take("s")
     turns.join("s", "second")
@@ -72,7 +72,7 @@ def test_threads_wait_for_their_turn() -> None:
     assert order == [0, 1, 2]
 
 
-def test_a_thread_whose_turn_does_not_come_in_time_leaves_the_line() -> None:
+def test_a_thread_whose_turn_does_not_come_in_time_leaves_the_queue() -> None:
     turns, first, late = ThreadTurns(), of_another_thread(), Turn()
     assert turns.take("s", first)
     assert not turns.wait("s", late, 0.0)
@@ -101,7 +101,7 @@ async def test_tasks_wait_for_their_turn_and_a_cancelled_one_passes_it_on() -> N
     assert turns.take("s")
 
 
-async def test_a_task_whose_turn_does_not_come_in_time_leaves_the_line() -> None:
+async def test_a_task_whose_turn_does_not_come_in_time_leaves_the_queue() -> None:
     turns = TaskTurns()
     assert turns.take("s")
     assert not await turns.wait("s", 0.0)
@@ -110,7 +110,7 @@ async def test_a_task_whose_turn_does_not_come_in_time_leaves_the_line() -> None
 
 
 @pytest.mark.spec("O-3", "F-19")
-def test_after_a_fork_every_turn_is_free() -> None:
+def test_every_turn_is_free_after_a_fork() -> None:
     turns, of_parent, turn = ThreadTurns(), Turn(), of_another_thread()
     assert turns.take("s", of_parent)
     assert turns._lock.acquire()  # by a thread that the child does not have
@@ -126,7 +126,7 @@ def test_after_a_fork_every_turn_is_free() -> None:
 
 
 @pytest.mark.spec("R-104", "O-3")
-def test_a_send_inside_a_callback_of_a_send_to_the_same_session_is_refused_at_once() -> None:
+def test_a_send_in_a_callback_of_a_send_to_the_same_session_is_refused_at_once() -> None:
     turns, first, inner = ThreadTurns(), Turn(), Turn()
     assert turns.take("s", first)
     with pytest.raises(RuntimeError, match="callback cannot send to session 's'"):

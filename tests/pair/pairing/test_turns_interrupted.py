@@ -26,7 +26,7 @@ def accepted(*_: object) -> bool:
     return True
 
 
-def reported(receipt: object) -> object:
+def reported(receipt: object, messages: object) -> object:
     return receipt
 
 

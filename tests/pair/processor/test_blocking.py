@@ -53,7 +53,7 @@ def test_a_function_is_called_for_each_message_of_both_sides(pair: Pair) -> None
 
 
 @pytest.mark.spec("C-12")
-def test_no_more_handlers_run_at_a_time_than_asked_for(pair: Pair) -> None:
+def test_the_number_of_concurrent_handlers_is_limited(pair: Pair) -> None:
     fill(pair, 30)
     running, most, lock = 0, 0, threading.Lock()
     together = threading.Barrier(3)
@@ -91,7 +91,7 @@ def spared(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 
 @pytest.mark.spec("C-11", "C-12")
-def test_a_handler_for_which_no_thread_can_start_waits_for_one(pair: Pair, spared, caplog) -> None:
+def test_a_handler_without_a_thread_waits_for_one(pair: Pair, spared, caplog) -> None:
     fill(pair, 3)
     with (
         client_of(pair) as client,
@@ -105,7 +105,7 @@ def test_a_handler_for_which_no_thread_can_start_waits_for_one(pair: Pair, spare
 
 
 @pytest.mark.spec("C-17")
-async def test_a_handler_that_still_waits_for_a_thread_when_the_processor_stops_is_never_called(
+async def test_a_handler_waiting_for_a_thread_at_the_stop_is_never_called(
     spared,
 ) -> None:
     may_end, called = threading.Event(), Queue[str]()
@@ -143,7 +143,7 @@ def test_exceptions_of_a_function_choose_the_outcome(pair: Pair) -> None:
 
 
 @pytest.mark.spec("C-11", "C-13")
-def test_a_thread_settles_by_hand_and_waits_for_the_confirmation(pair: Pair) -> None:
+def test_a_thread_settles_manually_and_waits_for_the_confirmation(pair: Pair) -> None:
     fill(pair, 2)
     kept: Queue[ReceivedMessage] = Queue()
     with client_of(pair) as client:
@@ -169,7 +169,7 @@ def test_run_returns_once_a_handler_asks_to_stop(pair: Pair) -> None:
 
 
 @pytest.mark.spec("C-12", "C-17")
-def test_a_function_that_outlasts_the_stop_is_told_and_its_message_released(pair: Pair) -> None:
+def test_a_function_that_outlasts_the_stop_is_logged_and_its_message_released(pair: Pair) -> None:
     fill(pair, 1)
     began, may_end = threading.Event(), threading.Event()
     told: Queue[Exception | None] = Queue()
@@ -201,7 +201,7 @@ def test_closing_the_client_stops_its_processors(pair: Pair) -> None:
 
 
 @pytest.mark.spec("C-17")
-def test_a_call_that_still_waits_when_the_processor_stops_ends_with_an_error(pair: Pair) -> None:
+def test_a_call_still_waiting_when_the_processor_stops_raises(pair: Pair) -> None:
     waits, ended = threading.Event(), Queue[object]()
 
     async def endless() -> None:
@@ -221,7 +221,7 @@ def test_a_call_that_still_waits_when_the_processor_stops_ends_with_an_error(pai
 
 
 @pytest.mark.spec("C-17", "F-19")
-def test_a_forked_child_stops_and_starts_its_copy_of_a_processor_and_the_parents_goes_on(pair: Pair) -> None:
+def test_a_forked_child_restarts_its_copy_of_a_processor_and_the_parents_keeps_running(pair: Pair) -> None:
     handled: Queue[ReceivedMessage] = Queue()
     fill(pair, 1)
     with client_of(pair) as client:
@@ -256,7 +256,7 @@ def test_a_forked_child_stops_and_starts_its_copy_of_a_processor_and_the_parents
     ],
     ids=["loop", "thread"],
 )
-def test_a_processor_that_gets_no_loop_or_thread_raises_and_starts_once_there_is_one(
+def test_a_processor_without_a_loop_or_thread_raises_and_starts_later(
     pair: Pair, lacking: str, stand_in: object, why: str
 ) -> None:
     fill(pair, 1)

@@ -11,7 +11,9 @@ from sbpair.pair.processor.credit import MAX_BYTES, MAX_WAITING, WAIT_PART, Proc
 
 @pytest.mark.spec("C-12")
 @given(st.integers(1, 500), st.floats(1e-5, 1000), st.floats(5, 300))
-def test_what_waits_starts_within_a_quarter_of_its_lock(calls: int, took: float, span: float) -> None:
+def test_a_received_message_reaches_its_handler_within_a_quarter_of_its_lock(
+    calls: int, took: float, span: float
+) -> None:
     window = ProcessorWindow(calls)
     window.lock_span = span
     assert window.limit == calls  # before the first handler was timed
@@ -24,7 +26,7 @@ def test_what_waits_starts_within_a_quarter_of_its_lock(calls: int, took: float,
 
 @pytest.mark.spec("C-12")
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 5000)), max_size=30))
-def test_credit_is_granted_by_halves_and_taken_back_without_room(changes) -> None:
+def test_credit_is_granted_in_halves_and_revoked_without_room(changes) -> None:
     window = ProcessorWindow(16)
     window.handled(0.001, 100)
     credit = 0
@@ -48,7 +50,7 @@ def test_large_messages_are_held_by_their_bytes() -> None:
 
 
 @pytest.mark.spec("C-12")
-def test_handlers_that_are_stuck_leave_no_room() -> None:
+def test_stuck_handlers_leave_no_room() -> None:
     window = ProcessorWindow(4)
     window.handled(0.001, 100)
     assert window.limit > 1000

@@ -38,7 +38,7 @@ def test_a_copy_on_the_other_side_is_completed_without_the_handler() -> None:
 
 @pytest.mark.spec("C-15")
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_copy_that_comes_meanwhile_waits_for_the_outcome(fails: bool) -> None:
+def test_a_concurrent_copy_waits_for_the_outcome(fails: bool) -> None:
     async def story(story: Story) -> None:
         may_end = asyncio.Event()
         calls: list[str] = []
@@ -87,7 +87,7 @@ def test_memory_is_bounded_and_nothing_is_forgotten_within_the_window(steps) -> 
 
 
 @pytest.mark.spec("C-15", "R-49")
-def test_a_message_costs_the_same_however_many_were_forgotten() -> None:
+def test_the_cost_of_a_message_does_not_depend_on_forgotten_ones() -> None:
     def cost(forgotten: int) -> float:
         seen = Deduplication(10.0)
         for number in range(forgotten):

@@ -68,7 +68,7 @@ async def test_a_message_is_settled_by_its_token(
     await node.close()
 
 
-async def test_a_refusal_is_returned_and_what_the_node_cannot_do_is_an_error(played: Played) -> None:
+async def test_a_refusal_is_returned_and_an_unsupported_operation_is_an_error(played: Played) -> None:
     node = node_of(played, status(410, "the lock is gone"))
     refusal = await settle_by_token(node, TAG, ACCEPTED)
     assert refusal is not None

@@ -89,7 +89,7 @@ def test_a_lost_lock_is_noticed_by_its_renewal_and_the_handler_is_cancelled() ->
 
 
 @pytest.mark.spec("C-12")
-def test_what_waits_for_a_handler_is_given_back_at_half_of_its_lock() -> None:
+def test_a_message_waiting_for_a_handler_is_released_at_half_of_its_lock() -> None:
     async def story(story: Story) -> None:
         delays = iter([0.01] * 40)
 
@@ -125,7 +125,7 @@ async def detached_for_long(story: Story) -> None:
 
 
 @pytest.mark.spec("C-12")
-def test_a_lock_is_renewed_while_its_link_waits_for_another_attempt() -> None:
+def test_a_lock_is_renewed_while_its_link_reconnects() -> None:
     async def story(story: Story) -> None:
         await story.put([numbered(1)])
         async with story.processor(
@@ -177,7 +177,7 @@ def test_a_lock_survives_renewals_without_an_answer(session: str | None) -> None
 
 
 @pytest.mark.spec("C-13")
-def test_a_handler_that_ends_while_its_link_waits_for_another_attempt_completes_its_message_at_once() -> None:
+def test_a_handler_that_ends_while_its_link_reconnects_completes_its_message_at_once() -> None:
     async def story(story: Story) -> None:
         held, may_end = story.hold()
         await story.put([numbered(1)])
@@ -194,7 +194,7 @@ def test_a_handler_that_ends_while_its_link_waits_for_another_attempt_completes_
 
 
 @pytest.mark.spec("C-13")
-def test_a_completion_that_is_refused_while_no_link_is_attached_is_made_again() -> None:
+def test_a_completion_refused_while_no_link_is_attached_is_repeated() -> None:
     async def story(story: Story) -> None:
         held, may_end = story.hold()
         await story.put([numbered(1)])
@@ -229,7 +229,7 @@ def test_a_handler_that_outlives_its_link_still_completes_its_message() -> None:
 
 
 @pytest.mark.spec("C-13", "C-19")
-def test_a_confirmation_that_is_lost_with_its_link_is_reported_as_unknown() -> None:
+def test_a_confirmation_lost_with_its_link_is_reported_as_unknown() -> None:
     async def story(story: Story) -> None:
         story.set_fault(FaultRule(Withhold(), "orders", Operation.SETTLE, times=1))
         await story.put([numbered(1)])
@@ -248,7 +248,7 @@ def test_a_confirmation_that_is_lost_with_its_link_is_reported_as_unknown() -> N
 
 
 @pytest.mark.spec("C-13")
-def test_a_settlement_over_a_new_connection_whose_answer_is_lost_is_reported_as_unknown() -> None:
+def test_a_settlement_on_a_new_connection_whose_answer_is_lost_is_reported_as_unknown() -> None:
     async def story(story: Story) -> None:
         held, may_end = story.hold()
         await story.put([numbered(1)])
@@ -268,7 +268,7 @@ def test_a_settlement_over_a_new_connection_whose_answer_is_lost_is_reported_as_
 
 
 @pytest.mark.spec("C-13")
-def test_a_settlement_that_is_never_answered_costs_its_connection_and_is_made_again() -> None:
+def test_an_unanswered_settlement_closes_its_connection_and_is_repeated() -> None:
     async def story(story: Story) -> None:
         story.make("contoso-dr")
         story.driven.servers["contoso"].frontend.namespace.delete_queue("orders", CLOCK.now())
@@ -284,7 +284,7 @@ def test_a_settlement_that_is_never_answered_costs_its_connection_and_is_made_ag
 
 
 @pytest.mark.spec("C-13")
-def test_a_settlement_that_was_lost_on_its_way_is_made_again_over_another_link() -> None:
+def test_a_settlement_lost_in_transit_is_repeated_on_another_link() -> None:
     async def story(story: Story) -> None:
         await story.put([numbered(n) for n in range(5)])
         held, may_end = story.hold()
@@ -302,7 +302,7 @@ def test_a_settlement_that_was_lost_on_its_way_is_made_again_over_another_link()
 
 
 @pytest.mark.spec("C-15", "C-19")
-def test_a_message_whose_handler_returns_after_its_lock_is_reported_once_as_received() -> None:
+def test_a_handler_that_returns_after_its_lock_expired_is_reported_once() -> None:
     async def story(story: Story) -> None:
         async def stubborn(message: ReceivedMessage) -> None:
             try:
@@ -322,7 +322,7 @@ def test_a_message_whose_handler_returns_after_its_lock_is_reported_once_as_rece
 
 
 @pytest.mark.spec("C-13")
-def test_what_waits_is_given_back_unhandled_once_the_broker_has_forgotten_the_locks_of_a_lost_link() -> None:
+def test_waiting_messages_are_dropped_unhandled_after_the_broker_forgot_their_locks() -> None:
     async def story(story: Story) -> None:
         calls: Counter[str] = Counter()
         may_end = asyncio.Event()

@@ -60,7 +60,7 @@ def test_the_state_of_a_session_is_read_again_after_the_peer_detached_the_node()
 
 
 @pytest.mark.spec("C-16")
-def test_a_refused_request_does_not_fail_another_one_in_flight() -> None:
+def test_a_refused_request_does_not_fail_another_in_flight() -> None:
     async def story(story: Story) -> None:
         outcomes: list[object] = []
 

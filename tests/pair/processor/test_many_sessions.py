@@ -26,7 +26,7 @@ def one_each(first: int, last: int) -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.spec("R-90", "C-16")
-def test_a_processor_holds_as_many_sessions_as_its_option_says_at_once() -> None:
+def test_the_number_of_concurrently_held_sessions_is_an_option() -> None:
     async def story(story: Story) -> None:
         held, may_end = story.hold()
         story.make("contoso", "chats", requires_session=True)
@@ -69,13 +69,13 @@ async def holding_one(story: Story, refusal: FaultRule) -> None:
 
 @pytest.mark.spec("R-90", "C-16")
 @pytest.mark.parametrize("effect", [Throttle(), RejectWith("amqp:internal-error")])
-def test_a_session_that_is_refused_costs_none_of_the_others(effect: Throttle | RejectWith) -> None:
+def test_a_refused_session_does_not_affect_the_others(effect: Throttle | RejectWith) -> None:
     rule = FaultRule(effect, "chats", Operation.ATTACH, times=4)
     play_with(lambda story: holding_one(story, rule))
 
 
 @pytest.mark.spec("R-90", "C-16")
-def test_a_peer_with_few_channels_limits_the_number_of_sessions_and_ends_none() -> None:
+def test_a_peer_with_few_channels_limits_the_sessions_and_ends_none() -> None:
     async def story(story: Story) -> None:
         async def handle(message: ReceivedMessage) -> None:
             await asyncio.sleep(5)
@@ -102,7 +102,7 @@ def test_a_peer_with_few_channels_limits_the_number_of_sessions_and_ends_none() 
 
 
 @pytest.mark.spec("R-90", "C-10")
-def test_a_side_that_refuses_all_its_sessions_is_lost_once_it_holds_none() -> None:
+def test_a_side_that_refuses_all_sessions_is_lost_once_it_holds_none() -> None:
     async def story(story: Story) -> None:
         story.make("contoso", "chats", requires_session=True)
         await story.put(one_each(0, 1), path="chats")

@@ -123,7 +123,7 @@ def shown(value: object) -> object:
 
 @pytest.mark.spec("C-11")
 @pytest.mark.parametrize("sent", SENT)
-def test_each_name_of_the_sdks_message_has_the_sdks_value(delivered: Delivered, sent: str) -> None:
+def test_each_name_of_the_sdk_message_has_the_same_value(delivered: Delivered, sent: str) -> None:
     theirs, ours = delivered[sent]
     assert len(NAMES) > 25
     for name in NAMES:
@@ -151,7 +151,7 @@ def test_values_have_the_types_that_were_sent(delivered: Delivered) -> None:
 
 
 @pytest.mark.spec("C-11")
-def test_the_body_is_what_was_sent(delivered: Delivered) -> None:
+def test_the_body_equals_the_one_sent(delivered: Delivered) -> None:
     bodies = {name: ours.body for name, (_, ours) in delivered.items()}
     assert bodies["value"] == {"key": ["value", 1]}
     assert list(bodies["sequence"]) == [["a", 1], [None]]
@@ -165,7 +165,7 @@ def test_a_body_can_be_read_again(delivered: Delivered) -> None:
 
 
 @pytest.mark.spec("C-11")
-async def test_a_message_can_be_sent_on(
+async def test_a_received_message_can_be_sent_again(
     namespace: NamespaceControl, client: ServiceBusClient, delivered: Delivered
 ) -> None:
     _, ours = delivered["everything"]
@@ -179,7 +179,7 @@ async def test_a_message_can_be_sent_on(
 
 
 @pytest.mark.spec("C-11")
-async def test_why_a_message_is_dead_lettered_can_be_read(
+async def test_the_dead_letter_reason_can_be_read(
     namespace: NamespaceControl, client: ServiceBusClient
 ) -> None:
     with client.get_queue_sender("orders") as sender, client.get_queue_receiver("orders") as receiver:
@@ -227,7 +227,7 @@ def test_a_message_without_properties_has_no_message_id() -> None:
     assert ReceivedMessage(Message(body=DataBody((b"x",))).encode()).message_id is None
 
 
-def test_a_message_read_from_bytes_is_the_sdks() -> None:
+def test_a_message_decoded_from_bytes_equals_that_of_the_sdk() -> None:
     encoded = Message(properties=Properties(subject="s"), body=DataBody((b"x",))).encode()
     message = ReceivedMessage.from_bytes(encoded)
     assert (message.subject, b"".join(message.body), message.lock_token) == ("s", b"x", None)
@@ -236,7 +236,7 @@ def test_a_message_read_from_bytes_is_the_sdks() -> None:
 @pytest.mark.parametrize(
     ("payload", "error"), [("text", TypeError), (b"", ValueError), (b"\xff", ValueError)]
 )
-def test_what_is_no_message_is_refused_as_by_the_sdk(payload: Any, error: type[Exception]) -> None:
+def test_an_invalid_message_is_refused_as_by_the_sdk(payload: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         ReceivedMessage.from_bytes(payload)
 
@@ -246,7 +246,7 @@ def test_the_deprecated_name_warns_and_still_works() -> None:
         assert ReceivedMessage(Message().encode()).message.body_type is AmqpMessageBodyType.VALUE
 
 
-def test_a_deferred_message_says_so() -> None:
+def test_a_deferred_message_has_the_state_deferred() -> None:
     encoded = Message(message_annotations={"x-opt-message-state": Int(1)}).encode()
     assert ReceivedMessage(encoded).state is ServiceBusMessageState.DEFERRED
 

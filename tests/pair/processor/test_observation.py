@@ -6,6 +6,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+from zlib import crc32
 
 import pytest
 from azure.core.settings import settings
@@ -16,6 +17,7 @@ from sbpair.pair.amqp.message import DataBody, Message, Properties
 from sbpair.pair.observation.journal_reading import journal_files, read
 from sbpair.processor import DeadLetter, ReceivedMessage
 from tests.pair.processor.pair import Pair, numbered, put
+from tests.pair.runtimes import runtime_of
 from tests.waiting import until
 
 
@@ -32,7 +34,7 @@ def records(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spec("C-19")
-async def test_the_journal_has_each_message_that_was_handled_to_the_end(pair: Pair, tmp_path: Path) -> None:
+async def test_the_journal_has_each_completely_handled_message(pair: Pair, tmp_path: Path) -> None:
     failures = ["once"]
 
     async def handle(message: ReceivedMessage) -> None:
@@ -54,6 +56,7 @@ async def test_the_journal_has_each_message_that_was_handled_to_the_end(pair: Pa
         ("receiver", "orders", "primary")
     }
     assert all(number > 0 for record in received for number in record["sequence_numbers"])
+    assert {each for record in received for each in record["checksums"]} == {crc32(b"hello")}
     assert [record["message_id"] for record in found if record["event"] == "handler_failed"] == ["m2"]
     assert {record["role"] for record in found if record["event"] == "journal_closed"} == {
         "sender",
@@ -62,14 +65,14 @@ async def test_the_journal_has_each_message_that_was_handled_to_the_end(pair: Pa
 
 
 @pytest.mark.spec("C-19")
-async def test_the_metrics_page_shows_what_processors_do(pair: Pair) -> None:
+async def test_the_metrics_page_shows_processor_activity(pair: Pair) -> None:
     await put(pair.primary, "orders", [numbered(n) for n in range(3)])
     async with (
         client_of(pair, ObservationOptions(status=("127.0.0.1", 0))) as client,
         client.get_queue_processor("orders", pair.note) as processor,
     ):
         await until(lambda: processor.counters.completed == 3)
-        observer: Any = client._runtime._observer
+        observer: Any = runtime_of(client)._observer
         page = urllib.request.urlopen(f"http://127.0.0.1:{observer.port}/metrics").read().decode()
     assert 'sbpair_processor_messages_handled_total{path="orders"} 3.0' in page
     assert 'sbpair_processor_in_flight{path="orders"} 0.0' in page
@@ -106,9 +109,7 @@ class Span:
 
 
 @pytest.mark.spec("C-19")
-async def test_each_handler_has_a_span_that_is_linked_to_the_one_that_sent(
-    pair: Pair, spans: list[Span]
-) -> None:
+async def test_each_handler_span_is_linked_to_the_span_of_the_send(pair: Pair, spans: list[Span]) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     sent = Message(
         properties=Properties(message_id="m1"),

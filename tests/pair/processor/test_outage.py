@@ -21,7 +21,7 @@ LAND_AFTER = timedelta(minutes=5)
 
 @pytest.mark.slow
 @pytest.mark.spec("C-4", "C-10", "C-15")
-def test_consumers_pause_no_longer_than_it_takes_messages_to_land() -> None:
+def test_consumers_pause_no_longer_than_messages_take_to_land() -> None:
     async def story(story: Story) -> None:
         handled: Counter[str] = Counter()
         times: list[float] = []
@@ -60,7 +60,7 @@ def test_consumers_pause_no_longer_than_it_takes_messages_to_land() -> None:
 
 @pytest.mark.spec("C-13", "C-15")
 @pytest.mark.parametrize("seed", range(5))
-def test_cuts_at_any_time_lose_nothing_and_with_deduplication_repeat_nothing(seed: int) -> None:
+def test_connection_cuts_lose_nothing_and_with_deduplication_repeat_nothing(seed: int) -> None:
     async def story(story: Story) -> None:
         rng, handled = Random(seed), Counter[str]()
 

@@ -22,7 +22,7 @@ def of_sessions() -> list[bytes]:
 
 @pytest.mark.spec("R-92", "C-16")
 @pytest.mark.parametrize("seed", range(6))
-def test_each_session_is_handled_in_order_whatever_its_handlers_raise(seed: int) -> None:
+def test_each_session_is_handled_in_order_despite_raising_handlers(seed: int) -> None:
     async def story(story: Story) -> None:
         draw = Random(seed)
         takes = draw.choice(

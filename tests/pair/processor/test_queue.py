@@ -83,7 +83,7 @@ async def test_each_outcome_of_a_handler_reaches_the_queue(pair: Pair) -> None:
 
 
 @pytest.mark.spec("C-10")
-async def test_a_missing_twin_is_looked_for_again_and_said_once(pair: Pair) -> None:
+async def test_a_missing_twin_is_looked_up_again_and_logged_once(pair: Pair) -> None:
     options = ProcessorOptions(missing_entity_interval=SOON)
     async with pair.client() as client:
         processor = client.get_queue_processor("orders", pair.note, options=options)
@@ -99,7 +99,7 @@ async def test_a_missing_twin_is_looked_for_again_and_said_once(pair: Pair) -> N
 
 @pytest.mark.spec("C-10")
 @pytest.mark.parametrize("how", ["refuse", "reset", "silent"])
-async def test_a_side_that_is_down_costs_the_other_nothing(pair: Pair, how: str) -> None:
+async def test_a_side_that_is_down_does_not_affect_the_other(pair: Pair, how: str) -> None:
     pair.secondary.create_queue("orders")
     await put(pair.secondary, "orders", [numbered(n) for n in range(20)])
     pair.primary.take_down(how)
@@ -120,7 +120,7 @@ async def test_a_side_that_is_down_costs_the_other_nothing(pair: Pair, how: str)
 
 @pytest.mark.spec("C-10")
 @pytest.mark.parametrize(("secondary", "sides"), [("never", ["primary"]), ("only", ["secondary"])])
-async def test_one_side_alone_is_read_on_request(pair: Pair, secondary: str, sides: list[str]) -> None:
+async def test_a_single_side_is_read_on_request(pair: Pair, secondary: str, sides: list[str]) -> None:
     pair.secondary.create_queue("orders")
     for side in (pair.primary, pair.secondary):
         await put(side, "orders", [numbered(1)])
@@ -159,7 +159,7 @@ async def test_without_autosettle_a_message_is_settled_by_hand_and_confirmed(pai
 
 
 @pytest.mark.spec("C-17")
-async def test_stopping_lets_handlers_finish_and_gives_back_the_rest(pair: Pair) -> None:
+async def test_stopping_lets_handlers_finish_and_releases_the_rest(pair: Pair) -> None:
     began, may_end = asyncio.Event(), asyncio.Event()
 
     async def slow(message: ReceivedMessage) -> None:
@@ -201,7 +201,7 @@ async def test_a_handler_that_outlasts_the_stop_is_cancelled_and_its_message_rel
 
 
 @pytest.mark.spec("C-10")
-async def test_a_defect_of_one_attempt_does_not_end_a_side(
+async def test_a_defect_in_one_attempt_does_not_end_a_side(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run, failures = QueueLink.run, ["boom"]

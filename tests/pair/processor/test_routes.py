@@ -21,7 +21,7 @@ async def handles_one(pair: Pair, client: PairedServiceBusClient) -> None:
 
 
 @pytest.mark.spec("C-18")
-async def test_over_a_websocket(pair: Pair) -> None:
+async def test_a_processor_receives_over_websocket(pair: Pair) -> None:
     strings = pair.primary.connection_string, pair.secondary.connection_string
     await handles_one(
         pair,
@@ -32,7 +32,9 @@ async def test_over_a_websocket(pair: Pair) -> None:
 
 
 @pytest.mark.spec("C-18")
-async def test_over_tls_with_the_authorities_of_the_client(broker: Broker, pair: Pair) -> None:
+async def test_a_processor_receives_over_tls_with_the_authorities_of_the_client(
+    broker: Broker, pair: Pair
+) -> None:
     sides = (pair.primary, pair.secondary)
     plain = [side.connection_string.replace(";UseDevelopmentEmulator=true", "") for side in sides]
     addresses = [f"localhost:{side.port}" for side in sides]
@@ -48,7 +50,7 @@ async def test_over_tls_with_the_authorities_of_the_client(broker: Broker, pair:
 
 
 @pytest.mark.spec("C-18")
-async def test_a_certificate_that_is_not_trusted_is_reported_and_nothing_is_received(pair: Pair) -> None:
+async def test_an_untrusted_certificate_is_reported_and_nothing_is_received(pair: Pair) -> None:
     sides = (pair.primary, pair.secondary)
     plain = [side.connection_string.replace(";UseDevelopmentEmulator=true", "") for side in sides]
     client = PairedServiceBusClient.from_connection_strings(
@@ -67,7 +69,7 @@ async def test_a_certificate_that_is_not_trusted_is_reported_and_nothing_is_rece
 
 
 @pytest.mark.spec("C-18")
-async def test_with_a_named_key(pair: Pair) -> None:
+async def test_a_processor_receives_with_a_named_key(pair: Pair) -> None:
     fields = [fields_of(side.connection_string) for side in (pair.primary, pair.secondary)]
     primary, secondary = (
         AzureNamedKeyCredential(each["sharedaccesskeyname"], each["sharedaccesskey"]) for each in fields

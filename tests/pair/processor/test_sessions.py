@@ -22,7 +22,7 @@ def of_sessions(sessions: int, each: int) -> list[bytes]:
 
 
 @pytest.mark.spec("C-16")
-def test_sessions_are_handled_in_order_one_message_at_a_time() -> None:
+def test_session_messages_are_handled_in_order_one_at_a_time() -> None:
     async def story(story: Story) -> None:
         running: Counter[str] = Counter()
         most_sessions = 0
@@ -53,7 +53,7 @@ def test_sessions_are_handled_in_order_one_message_at_a_time() -> None:
 
 
 @pytest.mark.spec("C-13", "C-16")
-def test_one_disposition_settles_the_messages_of_a_session_that_were_handled_together() -> None:
+def test_session_messages_handled_together_are_settled_by_one_disposition() -> None:
     async def story(story: Story) -> None:
         story.make("contoso", "chats", requires_session=True)
         await story.put(of_sessions(2, 1), path="chats")
@@ -68,7 +68,7 @@ def test_one_disposition_settles_the_messages_of_a_session_that_were_handled_tog
 
 
 @pytest.mark.spec("C-15", "C-16")
-def test_duplicates_in_a_session_are_completed_one_after_another_without_a_pause() -> None:
+def test_duplicates_in_a_session_are_completed_consecutively_without_a_pause() -> None:
     async def story(story: Story) -> None:
         story.make("contoso", "chats", requires_session=True)
         options = {"max_concurrent_sessions": 1, "deduplicate": timedelta(minutes=10)}
@@ -83,7 +83,7 @@ def test_duplicates_in_a_session_are_completed_one_after_another_without_a_pause
 
 
 @pytest.mark.spec("C-16")
-def test_a_message_that_is_settled_after_its_handler_returned_makes_way_for_the_next_at_once() -> None:
+def test_a_message_settled_after_its_handler_returned_frees_the_session_at_once() -> None:
     async def story(story: Story) -> None:
         settling: list[asyncio.Task[None]] = []
 
@@ -107,7 +107,7 @@ def test_a_message_that_is_settled_after_its_handler_returned_makes_way_for_the_
 
 
 @pytest.mark.spec("C-16")
-def test_a_message_that_is_abandoned_comes_again_before_those_behind_it() -> None:
+def test_an_abandoned_message_is_redelivered_before_later_ones() -> None:
     async def story(story: Story) -> None:
         seen: list[int] = []
         failures = [1, 1, 1]
@@ -131,7 +131,7 @@ def test_a_message_that_is_abandoned_comes_again_before_those_behind_it() -> Non
 
 
 @pytest.mark.spec("R-92", "C-16")
-def test_messages_that_are_abandoned_in_one_turn_come_again_before_those_behind_them() -> None:
+def test_messages_abandoned_in_one_turn_are_redelivered_before_later_ones() -> None:
     async def story(story: Story) -> None:
         begun: dict[str, list[int]] = {}
         failing: dict[str, asyncio.Event] = {}
@@ -165,7 +165,7 @@ def test_messages_that_are_abandoned_in_one_turn_come_again_before_those_behind_
 
 
 @pytest.mark.spec("R-103", "C-16")
-def test_a_session_whose_link_falls_silent_at_an_abandon_is_released_and_comes_again() -> None:
+def test_a_session_whose_link_falls_silent_at_an_abandon_is_released_and_accepted_again() -> None:
     async def story(story: Story) -> None:
         begun: list[str] = []
 
@@ -214,7 +214,7 @@ def test_the_lock_of_a_session_is_renewed_and_its_loss_cancels_the_handler() -> 
 
 
 @pytest.mark.spec("C-16")
-def test_an_idle_session_that_the_peer_does_not_release_costs_its_connection() -> None:
+def test_an_idle_session_the_peer_does_not_release_closes_its_connection() -> None:
     async def story(story: Story) -> None:
         story.make("contoso", "chats", requires_session=True)
         await story.put([numbered(1, session="a")], path="chats")
@@ -229,7 +229,7 @@ def test_an_idle_session_that_the_peer_does_not_release_costs_its_connection() -
 
 
 @pytest.mark.spec("C-16")
-def test_a_session_that_both_sides_have_is_handled_on_one_at_a_time() -> None:
+def test_a_session_present_on_both_sides_is_handled_on_one_at_a_time() -> None:
     async def story(story: Story) -> None:
         running = most = 0
 
@@ -253,7 +253,7 @@ def test_a_session_that_both_sides_have_is_handled_on_one_at_a_time() -> None:
 
 
 @pytest.mark.spec("C-16")
-def test_sessions_come_again_after_their_connection_is_lost() -> None:
+def test_sessions_are_accepted_again_after_their_connection_is_lost() -> None:
     async def story(story: Story) -> None:
         async def handle(message: ReceivedMessage) -> None:
             await asyncio.sleep(0.5)
@@ -271,7 +271,7 @@ def test_sessions_come_again_after_their_connection_is_lost() -> None:
 
 
 @pytest.mark.spec("C-16", "C-17")
-async def test_the_state_of_a_session_is_kept_from_message_to_message(pair: Pair) -> None:
+async def test_session_state_is_kept_between_messages(pair: Pair) -> None:
     pair.primary.create_queue("chats", requires_session=True)
     await put(pair.primary, "chats", [numbered(n, session="a") for n in range(5)])
     async with pair.client() as client:

@@ -19,7 +19,7 @@ LONG_WAIT = 3600.0  # seconds
 
 @pytest.mark.spec("R-103", "C-12")
 @pytest.mark.parametrize("step", [60.0, -60.0, 3600.0])
-def test_a_wall_clock_that_is_set_costs_nothing(step: float) -> None:
+def test_changing_the_wall_clock_costs_nothing(step: float) -> None:
     async def story(story: Story) -> None:
         async with story.processor(secondary="never") as processor:
             await story.put([numbered(1)])
@@ -39,9 +39,7 @@ def test_a_wall_clock_that_is_set_costs_nothing(step: float) -> None:
 @pytest.mark.spec("R-103", "C-12")
 @pytest.mark.parametrize("calls", [1, 16])
 @pytest.mark.parametrize("takes", [0.0, 10.0])
-def test_a_broker_whose_clock_is_set_back_costs_one_delivery_of_what_is_on_its_way(
-    calls: int, takes: float
-) -> None:
+def test_a_broker_clock_set_back_costs_one_delivery_of_messages_in_transit(calls: int, takes: float) -> None:
     async def story(story: Story) -> None:
         async def handle(message: object) -> None:
             await asyncio.sleep(takes)
@@ -62,7 +60,7 @@ def test_a_broker_whose_clock_is_set_back_costs_one_delivery_of_what_is_on_its_w
 
 @pytest.mark.spec("R-103", "C-12")
 @pytest.mark.parametrize(("takes", "messages"), [(0.1, 200), (20.0, 2)])  # with credit left, and without
-def test_a_process_that_was_suspended_asks_again_for_what_it_gives_back(takes: float, messages: int) -> None:
+def test_a_resumed_process_checks_the_locks_of_messages_it_releases(takes: float, messages: int) -> None:
     async def story(story: Story) -> None:
         async def handle(message: ReceivedMessage) -> None:
             running.append(message)
@@ -71,7 +69,8 @@ def test_a_process_that_was_suspended_asks_again_for_what_it_gives_back(takes: f
             await story.note(message)
 
         running: list[ReceivedMessage] = []
-        async with story.processor(handle, secondary="never", max_concurrent_calls=1) as processor:
+        options = {"max_concurrent_calls": 1}
+        async with story.processor(handle, secondary="never", **options) as processor:
             await story.put([numbered(1)])
             await story.until(lambda: processor.counters.completed == 1)
             (pipe,) = (each for each in story.driven.network.pipes(side="contoso") if not each.client.is_over)
@@ -87,7 +86,7 @@ def test_a_process_that_was_suspended_asks_again_for_what_it_gives_back(takes: f
 
 
 @pytest.mark.spec("R-103", "C-12")
-def test_a_session_whose_lock_ended_while_the_process_was_suspended_is_handled_afterwards() -> None:
+def test_a_session_whose_lock_expired_during_suspension_is_handled_afterwards() -> None:
     async def story(story: Story) -> None:
         story.make("contoso", "chats", requires_session=True)
         options = {

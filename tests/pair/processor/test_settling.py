@@ -37,7 +37,7 @@ class OneLink(EntityLink):
 
 
 @pytest.mark.spec("C-19")
-async def test_a_handled_message_is_reported_when_its_link_ends_before_it_is_settled() -> None:
+async def test_a_handled_message_whose_link_ends_before_its_settlement_is_reported() -> None:
     told: list[Any] = []
     context = SimpleNamespace(
         path="orders",

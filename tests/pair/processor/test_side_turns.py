@@ -48,7 +48,7 @@ def starts_of_the_primary(story: Story) -> int:
 
 
 @pytest.mark.spec("C-16")
-def test_a_session_that_waits_for_the_other_side_takes_one_place_only() -> None:
+def test_a_session_waiting_for_the_other_side_occupies_one_slot() -> None:
     async def story(story: Story) -> None:
         async with busy_on_the_secondary(story):
             await asyncio.sleep(5 * LOCK)
@@ -60,7 +60,7 @@ def test_a_session_that_waits_for_the_other_side_takes_one_place_only() -> None:
 
 
 @pytest.mark.spec("C-10", "C-16")
-def test_a_side_whose_session_waits_for_the_other_side_reconnects_after_a_lost_connection() -> None:
+def test_a_side_whose_session_waits_for_the_other_side_reconnects() -> None:
     async def story(story: Story) -> None:
         async with busy_on_the_secondary(story):
             story.cut("contoso")
@@ -71,7 +71,7 @@ def test_a_side_whose_session_waits_for_the_other_side_reconnects_after_a_lost_c
 
 
 @pytest.mark.spec("C-16")
-def test_a_session_that_passes_to_the_other_side_is_still_handled_on_one_at_a_time() -> None:
+def test_a_session_that_moves_to_the_other_side_is_still_handled_on_one_at_a_time() -> None:
     async def story(story: Story) -> None:
         running = most = 0
         sides: list[str] = []

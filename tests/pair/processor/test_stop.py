@@ -19,7 +19,7 @@ from tests.pair.processor.pair import numbered
 
 
 @pytest.mark.spec("C-13", "C-17")
-def test_a_completion_that_a_silent_peer_does_not_confirm_ends_when_the_processor_stops() -> None:
+def test_a_completion_unconfirmed_by_a_silent_peer_ends_when_the_processor_stops() -> None:
     async def story(story: Story) -> None:
         kept: list[ReceivedMessage] = []
 
@@ -52,6 +52,6 @@ def test_a_connection_that_opens_while_the_processor_stops_is_closed() -> None:
             await story.until(lambda: bool(story.said(ReceivingLost)))
             await asyncio.sleep(story.said(ReceivingLost)[0].retry_in + 0.1)
         await asyncio.sleep(1)
-        assert story.driven._live() == []
+        assert story.driven.live() == []
 
     play_with(story)

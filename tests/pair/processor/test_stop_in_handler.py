@@ -22,7 +22,7 @@ def is_stopped(processor: object) -> bool:
 
 @pytest.mark.spec("R-104", "C-17")
 @pytest.mark.parametrize("how", ["itself", "a task of its own"])
-async def test_a_coroutine_that_stops_its_processor_goes_on_and_its_message_is_completed(
+async def test_a_coroutine_that_stops_its_processor_continues_and_its_message_is_completed(
     pair: Pair, how: str
 ) -> None:
     await put(pair.primary, "orders", [numbered(1)])
@@ -45,7 +45,7 @@ async def test_a_coroutine_that_stops_its_processor_goes_on_and_its_message_is_c
 
 
 @pytest.mark.spec("R-105", "C-17")
-async def test_a_coroutine_that_closes_its_client_closes_all_of_it(pair: Pair) -> None:
+async def test_a_coroutine_that_closes_its_client_closes_everything(pair: Pair) -> None:
     await put(pair.primary, "orders", [numbered(1)])
     closed = asyncio.Event()
 
@@ -70,7 +70,7 @@ async def test_a_coroutine_that_closes_its_client_closes_all_of_it(pair: Pair) -
 
 @pytest.mark.spec("R-104", "C-17")
 @pytest.mark.parametrize("what", ["processor", "client"])
-def test_a_function_that_stops_its_processor_or_closes_its_client_goes_on_and_its_message_is_completed(
+def test_a_function_that_stops_its_processor_continues_and_its_message_is_completed(
     pair: Pair, what: str
 ) -> None:
     asyncio.run(put(pair.primary, "orders", [numbered(1)]))

@@ -17,7 +17,7 @@ TURNS = range(120)  # from its start until it has connected, received and handle
 @pytest.mark.slow
 @pytest.mark.spec("C-17")
 @pytest.mark.parametrize("path", ["orders", "chats"])
-def test_it_leaves_nothing_behind(path: str) -> None:
+def test_a_processor_stopped_at_any_turn_leaves_no_resource_open(path: str) -> None:
     async def story(story: Story, turn: int) -> None:
         story.make("contoso", "chats", requires_session=True)
         await story.put([numbered(n, session=f"s{n % 3}") for n in range(9)], path=path)
@@ -31,7 +31,7 @@ def test_it_leaves_nothing_behind(path: str) -> None:
         await story.until(lambda: bool(stopping) and stopping[0].done())
         await asyncio.sleep(1)
         assert asyncio.all_tasks() <= before
-        assert story.driven._live() == []
+        assert story.driven.live() == []
         assert story.left(path=path) == 9 - processor.counters.completed
         assert processor.counters.in_flight == 0
 

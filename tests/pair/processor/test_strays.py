@@ -34,9 +34,7 @@ def stray() -> Stray:
 
 
 @pytest.mark.spec("C-13")
-async def test_a_settlement_that_comes_while_the_node_of_others_is_closed_does_not_wait_for_its_lock_to_end() -> (
-    None
-):
+async def test_a_settlement_while_the_shared_node_closes_does_not_wait_for_lock_expiry() -> None:
     with Broker({"contoso": 0}) as broker:
         namespace = broker.namespace("contoso")
         namespace.create_queue("orders")
@@ -60,7 +58,7 @@ async def test_a_settlement_that_comes_while_the_node_of_others_is_closed_does_n
 
 
 @pytest.mark.spec("C-13")
-async def test_settlements_that_a_lost_connection_interrupts_go_over_the_next_one_at_once() -> None:
+async def test_settlements_interrupted_by_a_lost_connection_continue_on_the_next_at_once() -> None:
     with Broker({"contoso": 0}) as broker:
         namespace = broker.namespace("contoso")
         namespace.create_queue("orders")

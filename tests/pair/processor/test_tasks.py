@@ -44,7 +44,7 @@ class Calls:
                 await asyncio.sleep(0)
 
 
-async def test_handlers_that_wait_run_all_at_once() -> None:
+async def test_waiting_handlers_run_concurrently() -> None:
     waiting, go = [], asyncio.Event()
 
     async def handle(message: ReceivedMessage) -> None:
@@ -60,7 +60,7 @@ async def test_handlers_that_wait_run_all_at_once() -> None:
     await calls.all_ended(100)
 
 
-async def test_handlers_that_do_not_wait_share_a_task_and_are_called_in_order() -> None:
+async def test_handlers_that_do_not_wait_share_a_task_and_run_in_order() -> None:
     seen: list[tuple[bytes, object]] = []
 
     async def handle(message: ReceivedMessage) -> None:
@@ -86,7 +86,7 @@ async def test_a_handler_that_becomes_ready_when_another_ends_is_called() -> Non
     assert list(calls.ended) == ["first", "next"]
 
 
-async def test_what_a_handler_sets_in_its_context_no_other_handler_sees() -> None:
+async def test_context_variables_set_in_a_handler_are_invisible_to_others() -> None:
     seen = []
 
     async def handle(message: ReceivedMessage) -> None:
@@ -100,7 +100,7 @@ async def test_what_a_handler_sets_in_its_context_no_other_handler_sees() -> Non
     assert VARIABLE.get() == "unset"
 
 
-async def test_a_cancelled_handler_leaves_the_next_one_alone() -> None:
+async def test_a_cancelled_handler_does_not_affect_the_next() -> None:
     async def handle(message: ReceivedMessage) -> None:
         if message.payload == b"long":
             try:
@@ -120,7 +120,7 @@ async def test_a_cancelled_handler_leaves_the_next_one_alone() -> None:
     assert calls.ended == {"long": None, "a": None, "b": None}
 
 
-async def test_a_handler_that_is_cancelled_before_it_begins_is_not_called() -> None:
+async def test_a_handler_cancelled_before_it_starts_is_not_called() -> None:
     called: list[bytes] = []
 
     async def handle(message: ReceivedMessage) -> None:
@@ -134,7 +134,7 @@ async def test_a_handler_that_is_cancelled_before_it_begins_is_not_called() -> N
     assert isinstance(calls.ended["first"], asyncio.CancelledError)
 
 
-async def test_an_error_is_that_of_its_own_handler() -> None:
+async def test_an_error_is_attributed_to_its_own_handler() -> None:
     async def handle(message: ReceivedMessage) -> None:
         if message.payload == b"bad":
             raise ValueError("bad")
@@ -149,7 +149,7 @@ async def test_an_error_is_that_of_its_own_handler() -> None:
     }
 
 
-async def test_the_loop_turns_between_handlers_that_never_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_loop_runs_between_handlers_that_never_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbpair.pair.processor.tasks.SLICE", 0.0)
     turns: list[int] = []
 

@@ -18,7 +18,9 @@ UNSENDABLE = {
 
 @pytest.mark.spec("R-105", "C-11")
 @pytest.mark.parametrize("chosen", UNSENDABLE.values(), ids=UNSENDABLE.keys())
-def test_it_abandons_its_message_and_costs_the_others_nothing(chosen: Abandon | DeadLetter) -> None:
+def test_an_unsendable_outcome_abandons_its_message_and_affects_no_other(
+    chosen: Abandon | DeadLetter,
+) -> None:
     async def story(story: Story) -> None:
         failing = [chosen]
 
@@ -40,7 +42,7 @@ def test_it_abandons_its_message_and_costs_the_others_nothing(chosen: Abandon | 
 
 
 @pytest.mark.spec("R-105", "C-11")
-def test_by_hand_it_is_refused_at_once_and_the_message_can_be_settled_otherwise() -> None:
+def test_an_unsendable_outcome_by_hand_is_refused_and_the_message_stays_settleable() -> None:
     async def story(story: Story) -> None:
         async def handle(message: ReceivedMessage) -> None:
             with pytest.raises(

@@ -73,7 +73,7 @@ class Driven:
         """Count sessions, engine links and client links for each live connection of the clients."""
         return {
             pipe.side: (*_engine_counts(pipe.client.protocol._engine), len(pipe.client.protocol._links))
-            for pipe in self._live()
+            for pipe in self.live()
         }
 
     def open_at_the_brokers(self) -> dict[str, tuple[int, int, int, int]]:
@@ -88,7 +88,7 @@ class Driven:
             for name, server in self.servers.items()
         }
 
-    def _live(self) -> list:
+    def live(self) -> list:
         return [pipe for pipe in self.network.pipes() if not pipe.client.is_over]
 
     @contextmanager

@@ -13,6 +13,7 @@ import pytest
 
 from sbpair.pair.auth.connection_string import NamespaceAccess
 from sbpair.pair.client.errors import ClientError, ConnectionLostError, TokenRefusedError
+from sbpair.pair.ground.side import Side
 from sbpair.pair.syphon import daemon as module
 from sbpair.pair.syphon.events import SyphonEvent
 from sbpair.pair.syphon.watch import claims
@@ -55,6 +56,7 @@ class PlayedSession:
         self.drained: asyncio.Future[None] = loop.create_future()
         self.busy: tuple[str, ...] = ()
         self.wakes = 0
+        self.lost_side = Side.SECONDARY
 
     def adopt(self, primary: Any) -> None:
         self.primary, self.has_primary = primary, True
@@ -148,6 +150,7 @@ class World:
         self.routes.append((namespace.route, (timeout, answer_timeout)))
         outcome = self.dials[side].popleft() if self.dials[side] else 0.0
         if isinstance(outcome, ClientError):
+            outcome.side = None  # it may have been raised before
             raise outcome
         await asyncio.sleep(outcome)
         self.connections.append(PlayedConnection(side))

@@ -79,7 +79,8 @@ class PlayedLink:
     sent: list[InFlightMessage] = field(default_factory=list)
     waiting: list[InFlightMessage] = field(default_factory=list)
     all_sent: list[int] = field(default_factory=list)
-    """The delivery ids, in order."""
+    """The delivery ids, in order; of a batch, that of its first message."""
+    largest_batch: int = 0
     detached: asyncio.Future[Condition | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -206,6 +207,10 @@ class Scene:
         assert destination is self.orders
         self.host.append(("out of reach", since))
 
+    def destination_attached(self, destination: Destination) -> None:
+        assert destination is self.orders
+        self.host.append(("attached", now()))
+
     def destination_answered(self, destination: Destination) -> None:
         assert destination is self.orders
         self.host.append(("answered", now()))
@@ -239,6 +244,9 @@ class Scene:
 
     def reported(self, message: InFlightMessage) -> None:
         self.told.append(("reported", message.delivery_id))
+
+    def unanswered(self, message: InFlightMessage) -> None:
+        self.told.append(("unanswered", message.delivery_id))
 
     async def complete_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
         self.told.append(("completed in", [each.delivery_id for each in messages], txn_id))

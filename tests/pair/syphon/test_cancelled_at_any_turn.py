@@ -15,7 +15,7 @@ TURNS = range(120)  # from its start until it has connected and forwarded
 
 @pytest.mark.slow
 @pytest.mark.spec("R-96")
-def test_it_leaves_nothing_behind() -> None:
+def test_a_syphon_cancelled_at_any_turn_leaves_nothing_open() -> None:
     async def story(driven: Driven, turn: int) -> None:
         await driven.park([parked(n) for n in range(5)])
         before = asyncio.all_tasks()
@@ -24,7 +24,7 @@ def test_it_leaves_nothing_behind() -> None:
         await driven.until(running.done)
         await asyncio.sleep(1)
         assert asyncio.all_tasks() <= before
-        assert driven._live() == []
+        assert driven.live() == []
 
     for turn in TURNS:
         with permuted(Seeded(str(turn))):

@@ -28,7 +28,7 @@ class Suspended:
 
 
 @pytest.mark.spec("R-28", "F-66")
-async def test_a_lock_is_asked_about_after_the_machine_was_suspended(
+async def test_locks_are_checked_after_the_machine_was_suspended(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suspended = Suspended()
@@ -53,13 +53,13 @@ async def test_a_lock_is_asked_about_after_the_machine_was_suspended(
 
 @pytest.mark.spec("R-28")
 @pytest.mark.skipif(sys.platform != "linux", reason="this system does not tell")
-def test_the_time_suspended_does_not_grow_while_we_run() -> None:
+def test_the_suspended_time_does_not_grow_while_running() -> None:
     before = in_flight.time_suspended()
     assert abs(in_flight.time_suspended() - before) < in_flight.MIN_SUSPENSION
 
 
 @pytest.mark.spec("R-28")
-async def test_the_first_heartbeat_goes_out_when_the_peer_wants_it(pair: Pair) -> None:
+async def test_the_first_heartbeat_is_sent_when_the_peer_needs_it(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string))
     try:
         due = connection._engine.next_timer()
@@ -71,7 +71,7 @@ async def test_the_first_heartbeat_goes_out_when_the_peer_wants_it(pair: Pair) -
 
 
 @pytest.mark.spec("R-28")
-async def test_a_close_after_a_long_silence_has_all_its_time(pair: Pair) -> None:
+async def test_a_close_after_a_long_silence_has_its_full_timeout(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string))
     engine = connection._engine
     engine._now -= 3600  # how long nothing was received
@@ -102,7 +102,7 @@ async def set_aside(pair: Pair, count: int) -> None:
 
 
 @pytest.mark.spec("R-28")
-async def test_a_rare_reason_is_found_behind_dead_letters_whose_locks_end(
+async def test_a_rare_reason_is_found_behind_dead_letters_whose_locks_expire(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbpair.pair.syphon.watch.deadletters.ROUND", 5)
@@ -128,7 +128,7 @@ async def test_a_rare_reason_is_found_behind_dead_letters_whose_locks_end(
 
 
 @pytest.mark.spec("R-28")
-async def test_what_somebody_else_has_locked_is_counted_as_missed(
+async def test_a_dead_letter_locked_by_another_client_is_counted_as_missed(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbpair.pair.syphon.watch.deadletters.WAIT_FOR_OTHERS", 0.1)

@@ -32,7 +32,7 @@ def test_ten_idle_backlogs_cost_40_receives_an_hour_and_960_a_day() -> None:
 
 
 @pytest.mark.spec("P-41")
-def test_topping_up_credit_that_is_left_begins_no_new_receive() -> None:
+def test_topping_up_remaining_credit_starts_no_new_receive() -> None:
     window = Window(500, 2000)
     credit = window.grant(0, 0, 0, 0.0)
     assert credit == FIRST_LIMIT
@@ -42,7 +42,7 @@ def test_topping_up_credit_that_is_left_begins_no_new_receive() -> None:
 
 
 @pytest.mark.spec("P-41")
-def test_a_message_makes_the_long_poll_begin_anew() -> None:
+def test_a_message_restarts_the_long_poll() -> None:
     window = Window(500, 2000)
     window.grant(0, 0, 0, 0.0)
     window.message_arrived(100.0)
@@ -68,7 +68,7 @@ def test_a_link_that_is_lost_with_messages_halves_the_limit_but_not_below_64() -
     assert few.limit == 5
 
 
-def test_credit_is_topped_up_by_halves_and_not_for_each_message() -> None:
+def test_credit_is_topped_up_in_halves_and_not_per_message() -> None:
     window = Window(FIRST_LIMIT, 2000)
     assert window.grant(FIRST_LIMIT - 1, 0, 0, 0.0) is None
     assert window.grant(FIRST_LIMIT // 2 + 1, 0, 0, 0.0) is None
@@ -76,7 +76,7 @@ def test_credit_is_topped_up_by_halves_and_not_for_each_message() -> None:
 
 
 @pytest.mark.spec("F-63")
-def test_the_window_shrinks_when_forwarding_eats_a_quarter_of_a_lock_and_grows_again() -> None:
+def test_the_window_shrinks_when_forwarding_takes_a_quarter_of_a_lock_and_grows_again() -> None:
     window = Window(500, 2000)
     for _ in range(1000):
         window.forwarded(0.01, 60.0)
@@ -94,14 +94,14 @@ def test_the_window_shrinks_when_forwarding_eats_a_quarter_of_a_lock_and_grows_a
 
 
 @pytest.mark.spec("F-63")
-def test_credit_that_exceeds_a_window_that_shrank_is_taken_back() -> None:
+def test_credit_above_a_reduced_window_is_revoked() -> None:
     window = Window(500, 2000)
     window.forwarded(59.0, 60.0)
     assert window.grant(FIRST_LIMIT, 0, 0, 0.0) == FIRST_LIMIT // 2
 
 
 @pytest.mark.spec("G-21")
-def test_what_is_held_back_leaves_room_for_others_up_to_a_bound() -> None:
+def test_held_messages_leave_room_for_others_up_to_a_limit() -> None:
     window = Window(10, 40)
     assert window.room(active=0, held=10) == 10
     assert window.room(active=0, held=35) == 5
@@ -110,7 +110,7 @@ def test_what_is_held_back_leaves_room_for_others_up_to_a_bound() -> None:
 
 
 @pytest.mark.spec("F-63")
-def test_what_only_waits_for_the_backlogs_word_has_as_much_room_again() -> None:
+def test_messages_waiting_only_for_the_backlogs_answer_have_as_much_room_again() -> None:
     window = Window(10, 40)
     assert window.room(active=0, held=0, settling=10) == 10
     assert window.room(active=4, held=0, settling=10) == 6

@@ -18,7 +18,7 @@ def test_only_an_accepted_message_is_completed() -> None:
 @pytest.mark.parametrize(
     "state", [None, Released(), Modified(), Modified(True, True), Received(0, 0), Rejected()]
 )
-def test_an_answer_that_is_no_answer_settles_nothing(state: object) -> None:
+def test_an_undefined_outcome_settles_nothing(state: object) -> None:
     assert action_for(state) is DeliveryAction.HOLD
 
 
@@ -33,7 +33,7 @@ def test_an_answer_that_is_no_answer_settles_nothing(state: object) -> None:
         "com.microsoft:argument-error",
     ],
 )
-def test_a_refusal_for_good_sets_the_message_aside(symbol: str) -> None:
+def test_a_final_refusal_dead_letters_the_message(symbol: str) -> None:
     assert action_for(Rejected(Condition(symbol))) is DeliveryAction.DEAD_LETTER
 
 
@@ -52,7 +52,7 @@ def test_a_refusal_for_good_sets_the_message_aside(symbol: str) -> None:
         "com.microsoft:never-heard-of",
     ],
 )
-def test_a_refusal_that_may_pass_holds_the_message(symbol: str) -> None:
+def test_a_temporary_refusal_holds_the_message(symbol: str) -> None:
     assert action_for(Rejected(Condition(symbol))) is DeliveryAction.HOLD
 
 

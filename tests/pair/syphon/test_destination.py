@@ -39,7 +39,7 @@ pytestmark = pytest.mark.spec("R-66", "R-22")
 
 
 @driven
-async def test_messages_that_come_while_the_link_opens_go_in_order_over_one_link() -> None:
+async def test_messages_that_arrive_while_the_link_opens_go_in_order_on_one_link() -> None:
     scene = Scene()
     assert (scene.orders.state, scene.orders.is_open, scene.orders.takes_more) == (CLOSED, False, True)
     assert scene.orders.is_unused
@@ -60,7 +60,7 @@ async def test_messages_that_come_while_the_link_opens_go_in_order_over_one_link
 
 
 @driven
-async def test_an_accepted_message_is_forwarded_and_a_final_refusal_is_the_messages_own() -> None:
+async def test_an_accepted_message_is_forwarded_and_a_final_refusal_concerns_only_the_message() -> None:
     scene = Scene()
     scene.post([1, 2, 3])
     await turns()
@@ -90,7 +90,7 @@ async def test_an_idle_destination_is_offered_to_its_host_a_moment_later() -> No
 
 
 @driven
-async def test_a_message_for_a_link_that_was_lost_opens_another() -> None:
+async def test_a_message_for_a_lost_link_opens_another() -> None:
     scene = Scene()
     scene.post()
     await turns()
@@ -106,7 +106,7 @@ async def test_a_message_for_a_link_that_was_lost_opens_another() -> None:
 
 @pytest.mark.parametrize("is_in_doubt", [False, True])
 @driven
-async def test_a_link_that_is_lost_before_it_can_be_used_is_opened_again(is_in_doubt: bool) -> None:
+async def test_a_link_lost_before_its_use_is_reopened(is_in_doubt: bool) -> None:
     lost = PlayedLink()
     lost.detach(Condition("amqp:link:detach-forced", "moved"))
     scene = Scene(opens=[lost])
@@ -124,7 +124,7 @@ async def test_a_link_that_is_lost_before_it_can_be_used_is_opened_again(is_in_d
 
 
 @driven
-async def test_a_link_that_opens_slowly_holds_its_messages_until_it_is_open() -> None:
+async def test_a_slowly_opening_link_holds_its_messages_until_it_is_open() -> None:
     scene = Scene()
     opening: asyncio.Future[PlayedLink] = asyncio.get_running_loop().create_future()
     scene.opens.append(opening)
@@ -154,7 +154,7 @@ async def test_a_link_that_opens_slowly_holds_its_messages_until_it_is_open() ->
 
 
 @driven
-async def test_a_destination_in_doubt_is_sent_one_message_first() -> None:
+async def test_a_destination_in_doubt_is_first_sent_one_message() -> None:
     scene = Scene()
     scene.orders.is_in_doubt = True
     scene.post([1, 2, 3])
@@ -171,7 +171,7 @@ async def test_a_destination_in_doubt_is_sent_one_message_first() -> None:
 
 
 @driven
-async def test_a_lost_connection_is_tried_again_ever_more_rarely() -> None:
+async def test_a_lost_connection_is_retried_ever_more_rarely() -> None:
     scene = Scene(opens=[ConnectionLostError("no route") for _ in range(7)])
     scene.post([1, 2])
     await asyncio.sleep(0.1)
@@ -190,7 +190,7 @@ async def test_a_lost_connection_is_tried_again_ever_more_rarely() -> None:
 
 @pytest.mark.spec("C-1")
 @driven
-async def test_a_destination_that_waits_can_be_tried_at_once_and_only_then() -> None:
+async def test_only_a_waiting_destination_can_be_tried_at_once() -> None:
     scene = Scene(opens=[ConnectionLostError("no route")] * 4)
     scene.orders.try_now()
     assert scene.opened_at == []
@@ -225,7 +225,7 @@ async def test_a_destination_whose_detour_ends_is_probed_by_the_next_message() -
 
 @pytest.mark.spec("R-108")
 @driven
-async def test_a_process_without_a_descriptor_holds_a_destination_and_does_not_call_it_out_of_reach() -> None:
+async def test_a_lack_of_descriptors_holds_a_destination_without_blaming_it() -> None:
     short = ConnectionLostError("no connection")
     short.__cause__ = OSError(errno.EMFILE, "Too many open files")
     scene = Scene(opens=[short] * 3)
@@ -237,7 +237,7 @@ async def test_a_process_without_a_descriptor_holds_a_destination_and_does_not_c
 
 
 @driven
-async def test_after_a_failure_one_message_probes_and_then_twice_as_many_go_each_time() -> None:
+async def test_after_a_failure_one_message_probes_and_each_success_doubles_the_number() -> None:
     scene = Scene(opens=[ConnectionLostError("no route")])
     scene.post(range(1, 21))
     await asyncio.sleep(0.6)
@@ -265,7 +265,7 @@ async def test_after_a_failure_one_message_probes_and_then_twice_as_many_go_each
 
 
 @driven
-async def test_a_success_starts_the_back_off_over() -> None:
+async def test_a_success_resets_the_back_off() -> None:
     scene = Scene(opens=[ConnectionLostError("a"), ConnectionLostError("b")])
     scene.post([1])
     await asyncio.sleep(2.0)
@@ -285,7 +285,7 @@ async def test_a_success_starts_the_back_off_over() -> None:
     ],
 )
 @driven
-async def test_a_link_that_is_refused_for_now_is_waited_for(
+async def test_a_temporarily_refused_link_is_waited_for(
     condition: Condition | None, host: list[object]
 ) -> None:
     error = LinkRefusedError("no link", condition)
@@ -300,7 +300,7 @@ async def test_a_link_that_is_refused_for_now_is_waited_for(
 
 
 @driven
-async def test_a_link_that_is_refused_finally_refuses_all_that_wait() -> None:
+async def test_a_finally_refused_link_refuses_all_waiting_messages() -> None:
     scene = Scene(opens=[LinkRefusedError("no link", FINAL)])
     scene.orders.is_in_doubt = True
     scene.post([1, 2])
@@ -317,7 +317,7 @@ async def test_a_link_that_is_refused_finally_refuses_all_that_wait() -> None:
 
 
 @driven
-async def test_a_message_that_is_not_accepted_now_goes_again_before_those_posted_meanwhile() -> None:
+async def test_a_temporarily_refused_message_precedes_those_posted_meanwhile() -> None:
     scene = Scene()
     scene.post([1, 2])
     await turns()
@@ -350,7 +350,7 @@ async def test_a_message_that_is_not_accepted_now_goes_again_before_those_posted
     ],
 )
 @driven
-async def test_the_reason_of_a_hold_is_what_was_answered(state: object, reason: str) -> None:
+async def test_a_hold_has_the_answer_as_its_reason(state: object, reason: str) -> None:
     scene = Scene()
     scene.post()
     await turns()
@@ -362,7 +362,7 @@ async def test_the_reason_of_a_hold_is_what_was_answered(state: object, reason: 
 
 
 @driven
-async def test_messages_on_a_link_that_was_lost_are_held_with_its_reason() -> None:
+async def test_messages_on_a_lost_link_are_held_with_its_reason() -> None:
     scene = Scene()
     scene.post([1, 2])
     await turns()
@@ -376,7 +376,7 @@ async def test_messages_on_a_link_that_was_lost_are_held_with_its_reason() -> No
 
 
 @driven
-async def test_a_busy_entity_is_in_reach() -> None:
+async def test_a_busy_entity_is_reachable() -> None:
     scene = Scene()
     scene.orders.is_in_doubt = True
     scene.post()
@@ -387,7 +387,7 @@ async def test_a_busy_entity_is_in_reach() -> None:
 
 
 @driven
-async def test_a_probe_that_fails_waits_for_longer() -> None:
+async def test_a_failed_probe_lengthens_the_wait() -> None:
     scene = Scene()
     scene.post()
     await turns()
@@ -400,7 +400,7 @@ async def test_a_probe_that_fails_waits_for_longer() -> None:
 
 
 @driven
-async def test_when_all_that_waited_was_withdrawn_the_next_message_goes_at_once() -> None:
+async def test_after_all_waiting_messages_were_withdrawn_the_next_is_sent_at_once() -> None:
     scene = Scene()
     (first,) = scene.post()
     await turns()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spec("R-66", "R-22")
 
 
 @driven
-async def test_a_link_that_is_released_is_opened_again_for_the_next_message() -> None:
+async def test_a_released_link_is_reopened_for_the_next_message() -> None:
     scene = Scene()
     scene.orders.release_link()  # there is none
     scene.post()
@@ -41,7 +41,7 @@ async def test_a_link_that_is_released_is_opened_again_for_the_next_message() ->
 
 
 @driven
-async def test_a_link_without_progress_that_is_released_is_waited_for() -> None:
+async def test_a_released_link_without_progress_is_waited_for() -> None:
     scene = Scene(opens=[PlayedLink(credit=0)])
     scene.post([1])
     await asyncio.sleep(1.0)
@@ -56,7 +56,7 @@ async def test_a_link_without_progress_that_is_released_is_waited_for() -> None:
 
 @pytest.mark.parametrize("when", ["opening", "waiting", "stalled"])
 @driven
-async def test_after_its_end_a_destination_does_nothing(when: str) -> None:
+async def test_a_stopped_destination_does_nothing(when: str) -> None:
     opening: asyncio.Future[PlayedLink] = asyncio.get_running_loop().create_future()
     scene = Scene(
         opens={
@@ -78,7 +78,7 @@ async def test_after_its_end_a_destination_does_nothing(when: str) -> None:
 
 
 @driven
-async def test_a_refusal_after_the_end_holds_and_schedules_nothing() -> None:
+async def test_a_refusal_after_the_stop_holds_and_schedules_nothing() -> None:
     scene = Scene()
     scene.post()
     await turns()
@@ -100,7 +100,7 @@ def detour(scene: Scene) -> list[int]:
 
 
 @driven
-async def test_what_waits_and_what_comes_goes_by_the_detour_but_for_what_stays() -> None:
+async def test_waiting_and_new_messages_take_the_detour_except_those_that_stay() -> None:
     scene = Scene(opens=[ConnectionLostError("no route")] * 3)
     scene.post([1, 2])
     scene.post([3], stays=True)
@@ -140,7 +140,7 @@ async def test_in_a_detour_a_link_is_opened_and_one_message_at_a_time_probes() -
 
 
 @driven
-async def test_in_a_detour_a_link_that_was_lost_is_opened_for_the_next_probe() -> None:
+async def test_in_a_detour_a_lost_link_is_reopened_for_the_next_probe() -> None:
     scene = Scene()
     scene.post([1])
     await turns()
@@ -154,7 +154,7 @@ async def test_in_a_detour_a_link_that_was_lost_is_opened_for_the_next_probe() -
 
 
 @driven
-async def test_what_fails_while_a_diverted_destination_waits_is_diverted_too() -> None:
+async def test_a_message_that_fails_while_its_diverted_destination_waits_is_diverted() -> None:
     scene = Scene()
     scene.post([1, 2])
     await turns()
@@ -166,7 +166,7 @@ async def test_what_fails_while_a_diverted_destination_waits_is_diverted_too() -
 
 
 @driven
-async def test_a_link_without_progress_whose_messages_are_diverted_is_given_up() -> None:
+async def test_a_link_without_progress_whose_messages_are_diverted_is_closed() -> None:
     scene = Scene(opens=[PlayedLink(credit=0)])
     scene.post([1])
     await asyncio.sleep(1.0)
@@ -181,7 +181,7 @@ async def test_a_link_without_progress_whose_messages_are_diverted_is_given_up()
 
 
 @driven
-async def test_a_stalled_destination_with_a_message_in_flight_keeps_its_link_when_it_is_diverted() -> None:
+async def test_diverting_a_stalled_destination_keeps_the_link_of_a_message_in_flight() -> None:
     scene = Scene()
     scene.post([1])
     await asyncio.sleep(1.0)

@@ -32,7 +32,7 @@ WAIT = Rejected(Condition("com.microsoft:server-busy", "Please wait 2 seconds an
 
 
 @driven
-async def test_as_many_messages_are_in_flight_as_were_accepted_and_the_first_few() -> None:
+async def test_messages_in_flight_are_limited_to_the_accepted_number_plus_a_first_few() -> None:
     scene = Scene(opens=[PlayedLink(credit=10_000)])
     scene.post(range(1, 3001))
     await turns()
@@ -47,7 +47,7 @@ async def test_as_many_messages_are_in_flight_as_were_accepted_and_the_first_few
 
 
 @driven
-async def test_after_busy_nothing_is_sent_for_the_time_that_it_asks_for_and_then_evenly() -> None:
+async def test_after_busy_the_syphon_pauses_as_requested_and_then_sends_evenly() -> None:
     scene = Scene(opens=[PlayedLink(credit=10_000)])
     scene.post(range(1, 1001))
     await turns()
@@ -70,7 +70,7 @@ async def test_after_busy_nothing_is_sent_for_the_time_that_it_asks_for_and_then
 
 @pytest.mark.spec("H-13")
 @driven
-async def test_a_link_that_is_lost_with_messages_halves_what_is_in_flight_once_and_not_below_64() -> None:
+async def test_a_lost_link_with_messages_halves_the_number_in_flight_once_down_to_64() -> None:
     scene = Scene()
     scene.post(range(1, 401))
     await turns()
@@ -82,7 +82,7 @@ async def test_a_link_that_is_lost_with_messages_halves_what_is_in_flight_once_a
 
 
 @driven
-async def test_other_rejections_and_full_entities_change_no_pace() -> None:
+async def test_other_rejections_and_full_entities_do_not_change_the_pace() -> None:
     scene = Scene()
     scene.post([1, 2, 3])
     await turns()
@@ -93,7 +93,7 @@ async def test_other_rejections_and_full_entities_change_no_pace() -> None:
 
 
 @driven
-async def test_a_link_that_is_refused_as_busy_is_tried_again_after_the_pause() -> None:
+async def test_a_link_refused_as_busy_is_retried_after_the_pause() -> None:
     scene = Scene(opens=[LinkRefusedError("no link", WAIT.error)])
     scene.post([1])
     await turns()
@@ -105,7 +105,7 @@ async def test_a_link_that_is_refused_as_busy_is_tried_again_after_the_pause() -
 
 
 @driven
-async def test_an_entity_that_was_out_of_reach_begins_slowly() -> None:
+async def test_a_returning_entity_starts_slowly() -> None:
     scene = Scene(opens=[PlayedLink(credit=0)])
     scene.post(range(1, 200))
     await asyncio.sleep(EMIT_HELD_AFTER + 1.0)
@@ -119,7 +119,7 @@ async def test_an_entity_that_was_out_of_reach_begins_slowly() -> None:
 
 
 @driven
-async def test_a_metered_destination_keeps_the_pace_too() -> None:
+async def test_a_metered_destination_keeps_its_pace() -> None:
     scene = Scene(pace=Pace(max_rate=10), opens=[PlayedLink(credit=1)])
     scene.post(range(1, 100))
     await asyncio.sleep(1.0)
@@ -133,7 +133,7 @@ async def test_a_metered_destination_keeps_the_pace_too() -> None:
 
 
 @driven
-async def test_what_waits_for_its_pace_gives_its_link_away_and_opens_another() -> None:
+async def test_a_destination_waiting_for_its_pace_releases_its_link_and_opens_another() -> None:
     scene = Scene(pace=Pace(max_rate=2))
     scene.post(range(1, BURST + 3))
     await turns()
@@ -146,7 +146,7 @@ async def test_what_waits_for_its_pace_gives_its_link_away_and_opens_another() -
 
 
 @driven
-async def test_a_stopped_destination_no_longer_waits_for_its_pace() -> None:
+async def test_a_stopped_destination_does_not_wait_for_its_pace() -> None:
     scene = Scene(pace=Pace(max_rate=1))
     scene.post(range(1, BURST + 3))
     await turns()
@@ -222,7 +222,9 @@ async def drained_beside(world: Driven, traffic: LiveTraffic, count: int, within
 
 
 @pytest.mark.parametrize("share", [0.2, 0.67, 0.9, 1.0])
-def test_what_was_parked_while_a_primary_was_busy_comes_home_within_20_seconds_after_it(share: float) -> None:
+def test_messages_parked_while_the_primary_was_busy_come_home_within_20_seconds_after_it(
+    share: float,
+) -> None:
     async def story(world: Driven) -> None:
         syphon = world.syphon()
         async with world.running(syphon):
@@ -250,7 +252,7 @@ def test_a_destination_that_is_always_busy_is_probed_every_few_seconds() -> None
 
 @pytest.mark.slow
 @pytest.mark.spec("H-14")
-def test_live_sends_of_a_primary_that_came_back_with_little_room_do_not_notice_the_drain() -> None:
+def test_live_sends_to_a_weak_recovered_primary_are_unaffected_by_the_drain() -> None:
     async def story(world: Driven) -> None:
         throttled(world, 500)
         traffic = LiveTraffic(200.0)

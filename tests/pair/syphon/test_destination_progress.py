@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spec("R-66", "R-22")
 
 
 @driven
-async def test_a_destination_without_an_answer_stalls_and_is_given_up_in_the_end() -> None:
+async def test_a_destination_without_an_answer_stalls_and_is_finally_given_up() -> None:
     scene = Scene()
     await asyncio.sleep(10.0)
     sent = scene.post([1, 2])
@@ -61,7 +61,7 @@ async def test_a_destination_without_an_answer_stalls_and_is_given_up_in_the_end
 
 
 @driven
-async def test_a_destination_that_does_not_answer_is_out_of_reach_although_nothing_waits() -> None:
+async def test_a_destination_that_does_not_answer_is_unreachable_although_nothing_waits() -> None:
     scene = Scene()
     scene.post([1, 2])
     await asyncio.sleep(EMIT_HELD_AFTER + 2 * STALLED_AFTER)
@@ -76,7 +76,7 @@ async def test_a_destination_that_does_not_answer_is_out_of_reach_although_nothi
 
 
 @driven
-async def test_a_peer_that_does_not_detach_a_link_either_is_unresponsive() -> None:
+async def test_a_peer_that_ignores_a_detach_is_unresponsive() -> None:
     scene = Scene()
     scene.post([1, 2])
     await asyncio.sleep(ANSWER + 0.3)
@@ -91,7 +91,7 @@ async def test_a_peer_that_does_not_detach_a_link_either_is_unresponsive() -> No
 
 
 @driven
-async def test_messages_without_credit_wait_here_and_go_as_credit_comes() -> None:
+async def test_messages_without_credit_wait_and_are_sent_as_credit_arrives() -> None:
     scene = Scene(opens=[PlayedLink(credit=0)])
     scene.post([1, 2, 3])
     await asyncio.sleep(EMIT_HELD_AFTER + 0.5)
@@ -112,7 +112,7 @@ async def test_messages_without_credit_wait_here_and_go_as_credit_comes() -> Non
 
 
 @driven
-async def test_while_a_destination_stands_still_its_messages_go_one_then_two_then_four_at_a_time() -> None:
+async def test_a_stalled_destination_is_sent_one_then_two_then_four_messages_at_a_time() -> None:
     scene = Scene(opens=[PlayedLink(credit=1)])
     scene.post(range(1, 12))
     await asyncio.sleep(2 * STALLED_AFTER + 0.05)
@@ -128,7 +128,7 @@ async def test_while_a_destination_stands_still_its_messages_go_one_then_two_the
 
 
 @driven
-async def test_slow_progress_is_progress() -> None:
+async def test_slow_progress_is_no_stall() -> None:
     scene = Scene()
     scene.post(range(1, 9))
     await turns()
@@ -157,7 +157,7 @@ async def test_an_answer_may_take_two_round_trips_longer_before_a_destination_st
 
 
 @driven
-async def test_an_idle_destination_far_away_is_offered_as_soon_as_one_nearby() -> None:
+async def test_an_idle_distant_destination_is_offered_as_soon_as_a_near_one() -> None:
     scene = Scene(round_trip=1.0)
     scene.post()
     await turns()
@@ -167,7 +167,7 @@ async def test_an_idle_destination_far_away_is_offered_as_soon_as_one_nearby() -
 
 
 @driven
-async def test_a_link_far_away_may_take_two_round_trips_longer_to_open_before_its_messages_are_held() -> None:
+async def test_a_distant_link_may_take_two_more_round_trips_to_open_before_a_hold() -> None:
     opening: asyncio.Future[PlayedLink] = asyncio.get_running_loop().create_future()
     scene = Scene(round_trip=1.0, opens=[opening])
     scene.post([1])
@@ -178,7 +178,7 @@ async def test_a_link_far_away_may_take_two_round_trips_longer_to_open_before_it
 
 
 @driven
-async def test_a_link_that_took_long_to_open_has_the_whole_time_for_its_first_answer() -> None:
+async def test_a_slowly_opened_link_has_the_full_time_for_its_first_answer() -> None:
     opening: asyncio.Future[PlayedLink] = asyncio.get_running_loop().create_future()
     scene = Scene(round_trip=1.0)
     scene.post([1])
@@ -195,7 +195,7 @@ async def test_a_link_that_took_long_to_open_has_the_whole_time_for_its_first_an
 
 
 @driven
-async def test_answers_that_come_together_let_twice_as_many_follow_although_little_is_metered() -> None:
+async def test_simultaneous_answers_double_the_sends_although_few_are_metered() -> None:
     scene = Scene()
     scene.post(range(1, 101))
     await asyncio.sleep(4 * STALLED_AFTER)
@@ -220,7 +220,7 @@ async def answered_without_credit() -> Scene:
 
 
 @driven
-async def test_what_answers_let_follow_waits_for_credit() -> None:
+async def test_sends_released_by_answers_wait_for_credit() -> None:
     scene = await answered_without_credit()
     assert len(scene.link.all_sent) == 100
     scene.link.grant(150)
@@ -228,7 +228,7 @@ async def test_what_answers_let_follow_waits_for_credit() -> None:
 
 
 @driven
-async def test_answers_before_a_stall_let_nothing_follow_after_it() -> None:
+async def test_answers_before_a_stall_release_no_sends_after_it() -> None:
     scene = await answered_without_credit()
     await asyncio.sleep(4 * STALLED_AFTER)  # without credit
     scene.link.grant(150)
@@ -239,7 +239,7 @@ async def test_answers_before_a_stall_let_nothing_follow_after_it() -> None:
 
 
 @driven
-async def test_in_place_of_a_probe_whose_lock_is_in_doubt_the_next_message_probes() -> None:
+async def test_the_next_message_probes_in_place_of_one_with_a_doubtful_lock() -> None:
     scene = Scene(opens=[ConnectionLostError("no route")])
     scene.post([1], lock_ends=0.2)
     scene.post([2, 3])
@@ -250,7 +250,7 @@ async def test_in_place_of_a_probe_whose_lock_is_in_doubt_the_next_message_probe
 
 
 @driven
-async def test_in_place_of_a_metered_message_that_is_skipped_the_next_goes() -> None:
+async def test_the_next_message_is_sent_in_place_of_a_skipped_metered_one() -> None:
     scene = Scene(opens=[ConnectionLostError("no route")])
     scene.post([1])
     scene.post([2, 3], lock_ends=0.55)

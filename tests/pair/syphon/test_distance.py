@@ -51,7 +51,7 @@ def test_a_connection_measures_its_round_trip_by_the_fastest_answer() -> None:
 
 
 @pytest.mark.parametrize("backlogs", [1, 10])
-def test_messages_go_home_over_a_long_way_each_once_and_none_is_held(backlogs: int) -> None:
+def test_messages_go_home_over_high_latency_once_each_without_a_hold(backlogs: int) -> None:
     async def story(world: Driven) -> None:
         await fill(world, backlogs)
         world.at_distance(FAR)
@@ -64,7 +64,7 @@ def test_messages_go_home_over_a_long_way_each_once_and_none_is_held(backlogs: i
     play(story)
 
 
-def test_a_connection_whose_way_gets_longer_goes_on_at_the_pace_of_the_long_way() -> None:
+def test_a_connection_with_growing_latency_continues_at_the_longer_pace() -> None:
     async def story(world: Driven) -> None:
         await fill(world)
         syphon = world.syphon()
@@ -77,7 +77,7 @@ def test_a_connection_whose_way_gets_longer_goes_on_at_the_pace_of_the_long_way(
     play(story)
 
 
-def test_a_way_that_is_now_short_and_now_long_holds_nothing_up() -> None:
+def test_changing_latency_holds_no_message() -> None:
     async def story(world: Driven) -> None:
         await fill(world)
         world.at_distance(0.2, late=FAR)
@@ -89,7 +89,7 @@ def test_a_way_that_is_now_short_and_now_long_holds_nothing_up() -> None:
 
 
 @pytest.mark.parametrize("effect", [Full(), Withhold()])
-def test_far_away_too_what_waits_for_one_destination_leaves_room_for_the_others(effect: Effect) -> None:
+def test_with_high_latency_messages_waiting_for_one_destination_leave_room_for_others(effect: Effect) -> None:
     async def story(world: Driven) -> None:
         world.make("others")
         await fill(world)
@@ -106,7 +106,7 @@ def test_far_away_too_what_waits_for_one_destination_leaves_room_for_the_others(
 
 
 @pytest.mark.slow
-def test_far_away_too_the_locks_of_messages_that_wait_are_renewed_in_time() -> None:
+def test_locks_of_waiting_messages_are_renewed_in_time_over_high_latency() -> None:
     async def story(world: Driven) -> None:
         await fill(world)
         world.at_distance(FAR)
@@ -121,7 +121,7 @@ def test_far_away_too_the_locks_of_messages_that_wait_are_renewed_in_time() -> N
 
 
 @pytest.mark.slow
-def test_messages_land_over_a_long_way_and_none_is_held() -> None:
+def test_messages_land_over_high_latency_without_a_hold() -> None:
     async def story(world: Driven) -> None:
         world.make("orders", "contoso-dr")
         await fill(world)

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from sbpair.pair.amqp.performatives import Accepted, Condition
+from sbpair.pair.amqp.performatives import Condition
 from sbpair.pair.client.errors import ClientError, ConnectionLostError, LinkRefusedError
 from sbpair.pair.ground.side import Side
 from sbpair.pair.syphon.events import (
     BacklogDetached,
-    BacklogMissing,
-    DestinationHeld,
-    MessagesForwarded,
+    LandingEnded,
     SyphonEvent,
 )
 from sbpair.pair.syphon.forward import forwarding
 from sbpair.pair.syphon.forward.forwarding import LOCKED_PAUSE, ForwardingSession
-from sbpair.pair.syphon.status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState
+from sbpair.pair.syphon.land.landing import Landing
+from sbpair.pair.syphon.land.landings import CALM
+from sbpair.pair.syphon.status import BacklogLinks, SideRefusals, SyphonCounters
 from sbpair.syphon import SyphonOptions
 from tests.pair.syphon.played_backlog import PlayedReceiver, Renewals, parked, renewals
 from tests.pair.syphon.scripted import PlayedLink, driven, now, turns
@@ -28,9 +28,7 @@ __all__ = ["renewals"]
 
 pytestmark = pytest.mark.spec("R-66")
 
-NO_QUEUE = LinkRefusedError("no link", Condition("amqp:not-found"))
 NO_RIGHT = LinkRefusedError("no link", Condition("amqp:unauthorized-access", "no right"))
-BUSY = LinkRefusedError("no link", Condition("com.microsoft:server-busy"))
 
 
 class PlayedSide:
@@ -100,7 +98,14 @@ class PlayedSide:
 class World:
     """A session between two played sides."""
 
-    def __init__(self, *, primary: bool = True, ordered: tuple[str, ...] = (), **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        primary: bool = True,
+        ordered: tuple[str, ...] = (),
+        landing: Landing | None = None,
+        **options: Any,
+    ) -> None:
         self.events: list[SyphonEvent] = []
         self.counters = SyphonCounters()
         self.sides = SideRefusals(self.events.append)
@@ -121,6 +126,7 @@ class World:
             links=self.links,
             clock_differs=self.ahead.append,
             connect_primary=self._replace,  # type: ignore[arg-type]
+            landing=landing,
         )
         self.session._pumping.add_done_callback(lambda pumping: pumping.cancelled() or pumping.exception())
 
@@ -146,53 +152,6 @@ class World:
         return self.primary.senders[path][-1]
 
 
-@driven
-async def test_messages_of_all_backlogs_go_home_over_one_link_for_each_path() -> None:
-    world = World(report_forwards=True)
-    assert world.session.has_primary
-    assert world.session.is_connected
-    assert world.session.secondary is world.secondary
-    await world.deliver(parked(1), parked(2, path="invoices"))
-    await world.deliver(parked(3, path="ORDERS"), backlog="b1")
-    assert world.primary.asked == [(0.0, "orders"), (0.0, "invoices")]
-    assert world.link().all_sent == [1, 1]
-    assert world.session.busy_backlogs() == ("b0", "b1")
-    world.link().answer()
-    world.link("invoices").answer()
-    world.link().answer()
-    await turns(10)
-    assert world.receiver("b0").settled == [(1, 2, Accepted())]
-    assert world.receiver("b1").settled == [(1, 1, Accepted())]
-    for backlog, last in (("b0", 2), ("b1", 1)):
-        world.receiver(backlog).confirm(1, last)
-    assert world.counters.completed == 3
-    assert world.session.busy_backlogs() == ()
-    assert {event.backlog for event in world.said(MessagesForwarded)} == {"b0", "b1"}
-    await asyncio.sleep(1.0)
-    assert world.primary.forgotten == []  # their links are open
-    world.link().detach()
-    await turns()
-    assert world.primary.forgotten == ["orders"]
-
-
-@driven
-async def test_paths_that_are_not_allowed_are_set_aside() -> None:
-    world = World(allowed_destinations=("Orders",))
-    await world.deliver(parked(1), parked(2, path="invoices"))
-    assert [path for _, path in world.primary.asked] == ["orders"]
-    assert len(world.receiver().settled) == 1
-
-
-@driven
-async def test_a_message_of_a_newer_version_waits_and_opens_no_link() -> None:
-    world = World()
-    await world.deliver(parked(1, **{"x-sbpair-version": "99"}))
-    (held,) = world.said(DestinationHeld)
-    assert "x-sbpair-version other than '1'" in held.reason
-    assert world.primary.asked == []
-    assert world.receiver().settled == []
-
-
 # --- what ends a session
 
 
@@ -211,20 +170,8 @@ async def test_a_lost_side_ends_the_session_with_its_reason(side: str) -> None:
     )  # a primary connection that lasted only a moment is not replaced by itself
 
 
-@pytest.mark.parametrize("side", ["primary", "secondary"])
 @driven
-async def test_the_end_of_a_token_ends_the_session(side: str) -> None:
-    world = World()
-    broken = asyncio.ensure_future(world.session.wait_broken())
-    await turns()
-    getattr(world, side).claims_ended.set_result("the key was rotated")
-    reason = await broken
-    assert f"the token for the {side}" in reason
-    assert reason.endswith(": the key was rotated")
-
-
-@driven
-async def test_an_idle_primary_that_closes_is_replaced_alone_and_the_polls_go_on() -> None:
+async def test_an_idle_primary_connection_that_closes_is_replaced_while_polling_continues() -> None:
     world = World()
     broken = asyncio.ensure_future(world.session.wait_broken())
     await asyncio.sleep(2.0)
@@ -243,7 +190,7 @@ async def test_an_idle_primary_that_closes_is_replaced_alone_and_the_polls_go_on
 
 
 @driven
-async def test_an_idle_primary_that_cannot_be_replaced_ends_the_session() -> None:
+async def test_an_idle_primary_connection_that_cannot_be_replaced_ends_the_session() -> None:
     world = World()
     broken = asyncio.ensure_future(world.session.wait_broken())
     await asyncio.sleep(2.0)
@@ -256,7 +203,7 @@ async def test_an_idle_primary_that_cannot_be_replaced_ends_the_session() -> Non
     ("round_trip", "takes", "is_replaced"), [(1.0, 12.9, True), (1.0, 13.1, False), (0.0, 5.1, False)]
 )
 @driven
-async def test_a_replacement_of_an_idle_primary_has_time_for_the_round_trips_of_a_connection(
+async def test_replacing_an_idle_primary_connection_has_time_for_its_round_trips(
     round_trip: float, takes: float, is_replaced: bool
 ) -> None:
     world = World()
@@ -269,41 +216,9 @@ async def test_a_replacement_of_an_idle_primary_has_time_for_the_round_trips_of_
     assert (world.session.is_connected, broken.done()) == (is_replaced, not is_replaced)
 
 
-@driven
-async def test_a_primary_that_does_not_answer_has_its_connection_dropped() -> None:
-    world = World()
-    world.session.unresponsive("why")
-    assert (world.primary.abort_count, world.secondary.abort_count) == (1, 0)
-
-
-@driven
-async def test_a_stop_closes_both_connections() -> None:
-    world = World()
-    await world.deliver(parked(1))
-    stopping = asyncio.ensure_future(world.session.stop())
-    await turns(10)
-    world.link().answer()
-    await turns(10)
-    world.receiver().confirm(1, 1)
-    await stopping
-    assert (world.primary.close_count, world.secondary.close_count) == (1, 1)
-    assert world.counters.completed == 1
-    assert now() == 0.0
-
-
-@driven
-async def test_a_stop_after_the_secondary_was_lost_ends_at_once() -> None:
-    world = World()
-    await turns(10)
-    world.secondary.lose()
-    await world.session.stop()
-    assert now() == 0.0
-    assert world.primary.close_count == 1
-
-
 @pytest.mark.spec("R-23", "F-66")
 @driven
-async def test_after_a_stop_nothing_retries_a_message_whose_destination_was_forgotten_while_its_lock_was_renewed(
+async def test_a_stopped_syphon_does_not_retry_messages_of_forgotten_destinations(
     renewals: Renewals,
 ) -> None:
     world = World()
@@ -318,7 +233,6 @@ async def test_after_a_stop_nothing_retries_a_message_whose_destination_was_forg
     await world.deliver(parked(2, lock=20.0))
     world.link().detach()
     await turns()
-    assert world.session._destinations == {}
     renewals.answered.set()
     await turns(20)
     assert world.link().all_sent == [2]
@@ -335,68 +249,8 @@ async def test_after_a_stop_nothing_retries_a_message_whose_destination_was_forg
 
 
 @driven
-async def test_a_missing_backlog_is_looked_for_at_intervals_and_told_once() -> None:
-    world = World()
-    world.secondary.refuses["b0"] = [NO_QUEUE, NO_QUEUE]
-    await turns(20)
-    assert world.links.missing == {"b0"}
-    assert world.session.busy_backlogs() == ()
-    await asyncio.sleep(61.0)
-    assert [at for at, path in world.secondary.asked if path == "b0"] == [0.0, 30.0, 60.0]
-    assert [event.backlog for event in world.said(BacklogMissing)] == ["b0"]
-    assert world.links.missing == set()
-
-
-@pytest.mark.parametrize(
-    ("error", "state"),
-    [
-        (NO_RIGHT, SyphonState.REFUSED),
-        (BUSY, SyphonState.CONNECTING),
-        (ConnectionLostError("x"), SyphonState.CONNECTING),
-    ],
-)
-@driven
-async def test_a_backlog_that_cannot_be_attached_is_tried_ever_more_rarely(
-    error: ClientError, state: SyphonState
-) -> None:
-    world = World()
-    world.secondary.refuses["b0"] = [error] * 5
-    await turns(20)
-    assert world.links.detached["b0"].state is state
-    assert [event.reason for event in world.said(BacklogDetached)] == [str(error)]
-    await asyncio.sleep(16.0)
-    assert [at for at, path in world.secondary.asked if path == "b0"] == [0.0, 0.5, 1.5, 3.5, 7.5, 15.5]
-    assert world.links.detached == {}
-    assert world.sides.current == {}
-
-
-@driven
-async def test_a_side_refuses_us_when_all_its_backlogs_do() -> None:
-    world = World()
-    for backlog in ("b0", "b1"):
-        world.secondary.refuses[backlog] = [NO_RIGHT]
-    await turns(20)
-    assert world.sides.current[Side.SECONDARY].cause == str(NO_RIGHT)
-    await asyncio.sleep(1.0)
-    assert world.sides.current == {}
-
-
-@driven
-async def test_the_primary_refuses_us_when_it_refuses_a_link_while_no_other_is_open() -> None:
-    world = World()
-    world.primary.refuses["orders"] = [NO_RIGHT, NO_RIGHT]
-    await world.deliver(parked(1))
-    assert world.sides.current[Side.PRIMARY].cause == str(NO_RIGHT)
-    await world.deliver(parked(2, path="invoices"))
-    assert world.sides.current == {}
-    await asyncio.sleep(0.6)
-    assert world.sides.current == {}  # a path that the key does not cover
-    assert len([path for _, path in world.primary.asked if path == "orders"]) == 2
-
-
-@driven
 @pytest.mark.spec("R-119")
-async def test_a_path_that_was_never_accepted_refuses_for_itself_and_one_that_was_for_the_side() -> None:
+async def test_a_never_accepted_path_is_refused_alone_and_an_accepted_one_for_the_side() -> None:
     world = World()
     await world.deliver(parked(1))
     world.link().detached.set_result(None)
@@ -409,7 +263,7 @@ async def test_a_path_that_was_never_accepted_refuses_for_itself_and_one_that_wa
 
 
 @driven
-async def test_an_idle_link_that_is_detached_is_attached_again_without_a_word() -> None:
+async def test_an_idle_link_that_is_detached_is_reattached_silently() -> None:
     world = World()
     await asyncio.sleep(600.0)
     world.receiver("b0").detached.set_result(Condition("amqp:link:detach-forced", "idle"))
@@ -427,7 +281,7 @@ async def test_an_idle_link_that_is_detached_is_attached_again_without_a_word() 
 
 
 @driven
-async def test_a_drain_goes_on_while_others_hold_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_drain_continues_while_others_hold_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     asked: list[tuple[str, float]] = []
     answers: dict[str, list[bool | ClientError]] = {
@@ -461,39 +315,9 @@ async def test_a_drain_goes_on_while_others_hold_messages(monkeypatch: pytest.Mo
 # --- connections with many tokens
 
 
-@driven
-async def test_a_connection_with_a_thousand_tokens_is_replaced_and_closed_once_unused() -> None:
-    world = World()
-    await world.deliver(parked(1))
-    broken = asyncio.ensure_future(world.session.wait_broken())
-    old, new = world.primary, PlayedSide(world, "primary")
-    old.claims = 1000
-    world.replacements = [new]
-    await world.deliver(parked(2, path="invoices"))
-    assert new.senders["invoices"][0].all_sent == [2]
-    assert (old.close_count, len(world.primary.senders)) == (0, 1)
-    assert not broken.done()
-    world.link().answer()
-    world.link().detach()
-    await turns(10)
-    assert old.close_count == 1
-    assert not broken.done()
-    await world.deliver(parked(3))
-    assert new.senders["orders"][0].all_sent == [3]
-
-
-@driven
-async def test_without_a_primary_a_destination_is_out_of_reach() -> None:
-    world = World(primary=False)
-    assert not world.session.has_primary
-    await world.deliver(parked(1))
-    assert [event.reason for event in world.said(DestinationHeld)] == ["the primary is out of reach"]
-    assert world.session.is_connected
-
-
 @pytest.mark.spec("C-1", "C-4")
 @driven
-async def test_a_primary_that_is_back_is_tried_at_once_and_its_loss_ends_the_session() -> None:
+async def test_a_returned_primary_is_tried_at_once_and_its_loss_ends_the_session() -> None:
     world = World(primary=False)
     waiting = asyncio.ensure_future(world.session.wait_broken())
     await world.deliver(parked(1))
@@ -511,9 +335,26 @@ async def test_a_primary_that_is_back_is_tried_at_once_and_its_loss_ends_the_ses
     assert await waiting == "the connection to the primary was lost: the peer gave no reason"
 
 
+@pytest.mark.spec("R-179")
+@pytest.mark.parametrize("is_adopted", [True, False])
+@driven
+async def test_landings_of_the_previous_session_end_without_a_message(is_adopted: bool) -> None:
+    landing = Landing(0.0)
+    landing.out_of_reach("orders", 0.0)
+    landing.begins("orders", "Orders")
+    world = World(primary=not is_adopted, landing=landing)
+    await asyncio.sleep(100.0)
+    assert len(world.said(LandingEnded)) == (not is_adopted)
+    if is_adopted:
+        world.session.adopt(world.primary)  # type: ignore[arg-type]
+    await asyncio.sleep(CALM + 1.0)
+    assert [event.path for event in world.said(LandingEnded)] == ["Orders"]
+    assert landing.landing == ()
+
+
 @pytest.mark.spec("C-1", "O-1")
 @driven
-async def test_ordered_backlogs_begin_with_the_primary(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ordered_backlogs_start_with_the_primary(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
     class PlayedOrdered:

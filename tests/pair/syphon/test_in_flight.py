@@ -48,7 +48,7 @@ def message(told: Told, *restore_again: Forward | Poison) -> InFlightMessage:
 
 
 @pytest.mark.spec("G-15")
-def test_what_waited_with_a_deadline_goes_with_what_is_left_then() -> None:
+def test_a_held_message_with_a_deadline_is_sent_with_its_remaining_time() -> None:
     told = Told()
     one = message(told, Forward("orders", b"at 120", None, True), Forward("orders", b"at 140", None, True))
     sent = []
@@ -60,13 +60,13 @@ def test_what_waited_with_a_deadline_goes_with_what_is_left_then() -> None:
 
 
 @pytest.mark.spec("G-15")
-def test_what_waited_past_its_deadline_does_not_go_and_is_set_aside() -> None:
+def test_a_held_message_past_its_deadline_is_dead_lettered() -> None:
     told = Told()
     assert not message(told, LATE).may_go(120.0)
     assert told.said == [("passed over", 1), LATE]
 
 
-def test_without_a_deadline_what_was_restored_goes_however_long_it_waited() -> None:
+def test_a_held_message_without_a_deadline_is_sent_however_long_it_waited() -> None:
     told = Told()
     one = message(told)
     assert one.may_go(159.0)
@@ -74,7 +74,7 @@ def test_without_a_deadline_what_was_restored_goes_however_long_it_waited() -> N
 
 
 @pytest.mark.spec("F-66")
-def test_whose_lock_may_have_ended_is_asked_for_before_anything_is_restored() -> None:
+def test_a_doubtful_lock_is_checked_before_anything_is_restored() -> None:
     told = Told()
     assert not message(told, LATE).may_go(160.0)
     assert told.said == [("passed over", 1), "doubted"]
@@ -82,7 +82,7 @@ def test_whose_lock_may_have_ended_is_asked_for_before_anything_is_restored() ->
 
 @pytest.mark.spec("R-66", "R-22")
 @driven
-async def test_a_message_goes_until_its_lock_may_have_ended() -> None:
+async def test_a_message_is_sent_until_its_lock_may_have_expired() -> None:
     scene = Scene()
     kept = scene.message(1, lock_ends=10.0)
     assert kept.may_go(9.999)
@@ -95,7 +95,7 @@ async def test_a_message_goes_until_its_lock_may_have_ended() -> None:
 
 @pytest.mark.spec("R-66", "R-22")
 @driven
-async def test_a_machine_that_slept_has_each_lock_renewed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_suspension_each_lock_is_renewed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     message = scene.message(1)
     monkeypatch.setattr("sbpair.pair.syphon.forward.in_flight.time_suspended", lambda: 0.5)
@@ -109,7 +109,7 @@ async def test_a_machine_that_slept_has_each_lock_renewed_once(monkeypatch: pyte
 
 @pytest.mark.spec("R-66", "R-22")
 @driven
-async def test_the_time_to_live_is_computed_again_half_a_second_later() -> None:
+async def test_the_time_to_live_is_recomputed_after_half_a_second() -> None:
     scene = Scene()
     message = scene.message(1)
     message.restored_at = 1.0
@@ -121,7 +121,7 @@ async def test_the_time_to_live_is_computed_again_half_a_second_later() -> None:
 
 
 @pytest.mark.spec("R-66", "R-22")
-def test_a_message_is_itself_and_equal_to_no_other() -> None:
+def test_a_message_equals_only_itself() -> None:
     fields = dict.fromkeys(("origin", "destination"))
     one, other = (
         InFlightMessage(delivery_id=1, path="a", payload=b"", posted_at=0.0, lock_ends=0.0, lock_span=0.0,

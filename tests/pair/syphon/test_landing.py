@@ -41,7 +41,7 @@ def placed(world: Driven, path: str = "orders") -> tuple[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.spec("C-1", "C-4")
-def test_messages_land_once_the_primary_is_out_of_reach_for_long_enough_and_the_rest_goes_home() -> None:
+def test_messages_land_after_the_primary_was_unreachable_long_enough_and_the_rest_goes_home() -> None:
     async def story(world: Driven) -> None:
         world.make("orders", THERE)
         syphon = landing_syphon(world)
@@ -72,7 +72,7 @@ def test_messages_land_once_the_primary_is_out_of_reach_for_long_enough_and_the_
 
 
 @pytest.mark.spec("C-1")
-def test_by_default_nothing_lands() -> None:
+def test_landing_is_off_by_default() -> None:
     async def story(world: Driven) -> None:
         world.make("orders", THERE)
         syphon = world.syphon()
@@ -108,7 +108,7 @@ def test_messages_without_a_twin_wait_for_the_primary() -> None:
 
 
 @pytest.mark.spec("C-1")
-def test_a_twin_that_is_made_during_the_outage_is_found() -> None:
+def test_a_twin_created_during_the_outage_is_found() -> None:
     async def story(world: Driven) -> None:
         syphon = landing_syphon(world, land_after=timedelta(0))
         world.cut(HERE)
@@ -132,7 +132,7 @@ ENTITY_FAULTS = {
 @pytest.mark.slow
 @pytest.mark.spec("C-1", "C-4")
 @pytest.mark.parametrize("how", ENTITY_FAULTS)
-def test_one_entity_out_of_reach_lands_alone(how: str) -> None:
+def test_a_single_unreachable_entity_lands_alone(how: str) -> None:
     async def story(world: Driven) -> None:
         world.make("others")
         world.make("orders", THERE)
@@ -167,7 +167,7 @@ def test_one_entity_out_of_reach_lands_alone(how: str) -> None:
 
 @pytest.mark.spec("C-1")
 @pytest.mark.parametrize("effect", [Full(), RejectWith("com.microsoft:server-busy")], ids=["full", "busy"])
-def test_an_entity_that_answers_is_in_reach(effect: object) -> None:
+def test_an_answering_entity_is_reachable(effect: object) -> None:
     """The primary serves its consumers, so its messages wait."""
 
     async def story(world: Driven) -> None:
@@ -185,7 +185,7 @@ def test_an_entity_that_answers_is_in_reach(effect: object) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spec("C-2", "R-22")
-def test_a_full_twin_leaves_room_for_the_others_and_what_waits_goes_home() -> None:
+def test_a_full_twin_leaves_room_for_others_and_its_messages_go_home() -> None:
     async def story(world: Driven) -> None:
         for path in ("orders", "others"):
             world.make(path, THERE)
@@ -208,7 +208,7 @@ def test_a_full_twin_leaves_room_for_the_others_and_what_waits_goes_home() -> No
 
 
 @pytest.mark.spec("C-2")
-def test_what_the_twin_refuses_waits_for_the_primary() -> None:
+def test_a_message_the_twin_refuses_waits_for_the_primary() -> None:
     """A message too large for the twin is not dead-lettered, because the primary accepts it."""
 
     async def story(world: Driven) -> None:
@@ -243,7 +243,7 @@ def test_poison_is_dead_lettered_as_on_the_way_home() -> None:
 @pytest.mark.slow
 @pytest.mark.spec("C-2", "C-4")
 @pytest.mark.parametrize("cuts", [1, 5])
-def test_a_secondary_that_is_lost_at_any_time_makes_no_duplicates(cuts: int) -> None:
+def test_losing_the_secondary_at_any_time_makes_no_duplicates(cuts: int) -> None:
     async def story(world: Driven) -> None:
         world.make("orders", THERE)
         syphon = landing_syphon(world, land_after=timedelta(0))
@@ -263,7 +263,7 @@ def test_a_secondary_that_is_lost_at_any_time_makes_no_duplicates(cuts: int) -> 
 
 
 @pytest.mark.spec("C-1")
-def test_a_drain_lands_what_it_may() -> None:
+def test_a_drain_lands_as_configured() -> None:
     async def story(world: Driven) -> None:
         world.make("orders", THERE)
         world.cut(HERE)
@@ -289,7 +289,7 @@ def test_options_out_of_range_are_refused(wrong: dict[str, object]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spec("C-1", "C-4")
-def test_an_outage_of_an_hour_loses_nothing_and_consumers_pause_for_the_span_at_most() -> None:
+def test_an_outage_of_an_hour_loses_nothing_and_pauses_consumers_at_most_for_the_span() -> None:
     """A message arrives every ten seconds; each of two syphons dies now and then and restarts."""
     every, count = 10.0, 360
 
@@ -334,7 +334,7 @@ def test_an_outage_of_an_hour_loses_nothing_and_consumers_pause_for_the_span_at_
 
 
 @pytest.mark.spec("C-1", "C-2")
-def test_what_only_the_primary_takes_is_what_tries_it_again() -> None:
+def test_a_message_only_the_primary_accepts_probes_the_primary() -> None:
     async def story(world: Driven) -> None:
         world.make("orders", THERE, replace(ROOMY, max_message_size_in_kilobytes=1))
         syphon = landing_syphon(world, land_after=timedelta(seconds=10))
@@ -371,7 +371,7 @@ def untransferred(world: Driven, backlog: str = BACKLOGS[0]) -> int:
 
 @pytest.mark.spec("C-2", "C-4")
 @pytest.mark.parametrize("where", ["the twin", "the primary"])
-def test_what_a_twin_refuses_after_the_commit_is_redriven_and_lands_or_goes_home(where: str) -> None:
+def test_a_message_refused_by_the_twin_after_the_commit_is_redriven(where: str) -> None:
     async def story(world: Driven) -> None:
         refused = await fill_a_twin_during_its_commit(world)
         assert untransferred(world) == refused
@@ -398,7 +398,7 @@ def test_what_a_twin_refuses_after_the_commit_is_redriven_and_lands_or_goes_home
 
 
 @pytest.mark.spec("C-3")
-def test_what_was_refused_is_reported_once_and_nothing_is_peeked_while_nothing_lands() -> None:
+def test_refused_landings_are_reported_once_and_not_peeked_while_nothing_lands() -> None:
     async def story(world: Driven) -> None:
         world.make("orders", THERE)
         syphon = landing_syphon(world)
@@ -426,7 +426,7 @@ def test_what_was_refused_is_reported_once_and_nothing_is_peeked_while_nothing_l
 
 
 @pytest.mark.spec("C-1", "C-2")
-def test_a_twin_that_gives_no_credit_for_a_while_gets_its_messages_afterwards() -> None:
+def test_a_twin_without_credit_gets_its_messages_later() -> None:
     """A trial that waits for credit is not forgotten when its link counts as stalled."""
 
     async def story(world: Driven) -> None:

@@ -61,12 +61,14 @@ TABLE: list[tuple[str, list[tuple[object, ...]], float, Side]] = [
 
 @pytest.mark.spec("C-1")
 @pytest.mark.parametrize(("steps", "now", "side"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_where_messages_go(steps: list[tuple[object, ...]], now: float, side: Side) -> None:
+def test_the_decision_table_gives_the_destination(
+    steps: list[tuple[object, ...]], now: float, side: Side
+) -> None:
     assert landing_after(*steps).where("orders", now) is side
 
 
 @pytest.mark.spec("C-1")
-def test_with_no_span_messages_land_at_the_first_failure() -> None:
+def test_with_a_zero_span_messages_land_at_the_first_failure() -> None:
     landing = Landing(0.0)
     landing.out_of_reach("orders", 5.0)
     assert landing.where("orders", 5.0) is AWAY
@@ -74,8 +76,8 @@ def test_with_no_span_messages_land_at_the_first_failure() -> None:
 
 def test_a_landing_begins_and_ends_once() -> None:
     landing = landing_after(("out_of_reach", "orders", 0.0))
-    assert [landing.begins("orders"), landing.begins("orders")] == [True, False]
-    assert landing.landing == ("orders",)
+    assert [landing.begins("orders", "Orders"), landing.begins("orders", "orders")] == [True, False]
+    assert (landing.landing, landing.paths) == (("orders",), ("Orders",))
     assert [landing.note_answer("orders"), landing.note_answer("orders")] == [True, False]
     assert landing.landing == ()
 
@@ -106,7 +108,7 @@ STEPS = st.lists(
 
 @pytest.mark.spec("C-1")
 @given(steps=STEPS, wait=st.integers(0, 1000))
-def test_messages_land_exactly_when_nothing_answered_for_the_whole_span(
+def test_messages_land_exactly_if_nothing_answered_for_the_whole_span(
     steps: list[tuple[tuple[str, ...], int]], wait: int
 ) -> None:
     landing, now = Landing(AFTER), 0.0
@@ -146,12 +148,12 @@ def test_messages_land_exactly_when_nothing_answered_for_the_whole_span(
 
 @pytest.mark.spec("C-1")
 @pytest.mark.parametrize("symbol", ["com.microsoft:server-busy", "amqp:resource-limit-exceeded"])
-def test_an_entity_that_asks_to_wait_is_in_reach(symbol: str) -> None:
+def test_an_entity_that_answers_busy_is_reachable(symbol: str) -> None:
     assert is_busy(Rejected(Condition(symbol)))
 
 
 @pytest.mark.spec("C-1")
-def test_an_entity_that_refuses_a_message_finally_is_in_reach() -> None:
+def test_an_entity_that_finally_refuses_a_message_is_reachable() -> None:
     assert all(is_answer(Condition(symbol), is_final=True) for symbol in DEAD_LETTER_REASONS)
 
 
@@ -159,5 +161,5 @@ def test_an_entity_that_refuses_a_message_finally_is_in_reach() -> None:
 @pytest.mark.parametrize(
     "state", [None, Released(), ACCEPTED, Rejected(), Rejected(Condition("amqp:internal-error"))]
 )
-def test_no_other_answer_says_that_an_entity_is_busy(state: object) -> None:
+def test_only_busy_answers_mean_that_an_entity_is_busy(state: object) -> None:
     assert not is_busy(state)  # type: ignore[arg-type]

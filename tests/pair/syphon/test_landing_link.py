@@ -66,7 +66,7 @@ class Landed:
 
 
 @driven
-async def test_a_trial_is_rolled_back_and_the_messages_go_via_the_backlog_and_are_committed() -> None:
+async def test_a_trial_is_rolled_back_and_the_batch_is_sent_via_the_backlog_and_committed() -> None:
     landed = Landed()
     messages = landed.send(1, 2)
     assert (landed.link.in_flight, landed.link.is_open) == (2, True)
@@ -86,7 +86,7 @@ async def test_a_trial_is_rolled_back_and_the_messages_go_via_the_backlog_and_ar
 
 
 @driven
-async def test_answers_on_either_of_its_links_are_progress() -> None:
+async def test_answers_on_either_link_are_progress() -> None:
     landed = Landed()
     assert landed.via is not None
     for sender in (landed.plain, landed.via):
@@ -96,7 +96,7 @@ async def test_answers_on_either_of_its_links_are_progress() -> None:
 
 
 @driven
-async def test_within_a_second_the_entity_is_not_tried_again() -> None:
+async def test_a_refusing_entity_is_not_retried_within_a_second() -> None:
     landed = Landed()
     landed.send(1)
     await turns(20)
@@ -112,7 +112,7 @@ async def test_within_a_second_the_entity_is_not_tried_again() -> None:
 
 
 @driven
-async def test_a_hundred_messages_go_in_one_transaction_and_four_transactions_at_a_time() -> None:
+async def test_a_transaction_has_a_hundred_messages_and_four_run_at_a_time() -> None:
     landed = Landed()
     assert landed.link.credit == 400
     landed.send(*range(1, 451))
@@ -131,7 +131,7 @@ async def test_a_hundred_messages_go_in_one_transaction_and_four_transactions_at
 
 
 @driven
-async def test_what_waits_follows_the_transactions_before_it() -> None:
+async def test_waiting_messages_follow_the_earlier_transactions() -> None:
     landed = Landed()
     landed.send(*range(1, 421))
     await turns(80)
@@ -140,7 +140,7 @@ async def test_what_waits_follows_the_transactions_before_it() -> None:
 
 @pytest.mark.parametrize("state", [FULL, None])
 @driven
-async def test_a_trial_that_says_to_wait_holds_all(state: DeliveryState | None) -> None:
+async def test_a_busy_trial_holds_all_messages(state: DeliveryState | None) -> None:
     landed = Landed()
     landed.plain.outcomes = [state]
     landed.send(1, 2)
@@ -154,7 +154,7 @@ async def test_a_trial_that_says_to_wait_holds_all(state: DeliveryState | None) 
 
 
 @driven
-async def test_a_trial_that_refuses_its_message_finally_lets_the_others_go() -> None:
+async def test_a_trial_that_finally_refuses_its_message_continues_with_the_others() -> None:
     landed = Landed()
     landed.plain.outcomes = [TOO_LARGE]
     landed.send(1, 2, 3)
@@ -164,7 +164,7 @@ async def test_a_trial_that_refuses_its_message_finally_lets_the_others_go() -> 
 
 
 @driven
-async def test_a_trial_that_is_not_allowed_sends_the_batch_plainly() -> None:
+async def test_a_disallowed_trial_sends_the_batch_plainly() -> None:
     landed = Landed()
     landed.plain.outcomes = [NOT_ALLOWED]
     first, _ = landed.send(1, 2)
@@ -198,7 +198,7 @@ async def test_a_message_larger_than_the_entity_takes_is_sent_plainly() -> None:
     ],
 )
 @driven
-async def test_a_larger_message_is_sent_once_if_no_transaction_can_be_declared_for_the_others(
+async def test_a_larger_message_is_sent_once_if_the_others_get_no_transaction(
     error: ClientError, plain: list[int], answers: list[tuple[int, DeliveryState | None]]
 ) -> None:
     landed = Landed(max_message_size=len(named("p1")) + 120)
@@ -250,7 +250,7 @@ async def test_a_larger_message_that_is_sent_again_belongs_to_its_second_batch(f
 
 
 @driven
-async def test_a_message_that_the_backlog_refuses_is_answered_and_the_rest_goes_again() -> None:
+async def test_a_message_the_backlog_refuses_is_answered_and_the_rest_is_sent_again() -> None:
     landed = Landed()
     assert landed.via is not None
     landed.via.outcomes = [
@@ -278,7 +278,7 @@ async def test_a_full_backlog_holds_the_whole_batch() -> None:
 
 
 @driven
-async def test_on_a_partitioned_backlog_messages_are_sent_plainly_from_then_on() -> None:
+async def test_after_a_partitioned_backlog_was_found_messages_are_sent_without_transactions() -> None:
     landed = Landed()
     assert landed.via is not None
     landed.via.outcomes = [NOT_ALLOWED]
@@ -291,7 +291,7 @@ async def test_on_a_partitioned_backlog_messages_are_sent_plainly_from_then_on()
 
 
 @driven
-async def test_where_no_transaction_can_be_declared_messages_are_sent_plainly() -> None:
+async def test_without_transactions_messages_are_sent_plainly() -> None:
     landed = Landed()
     landed.controller.fails["declare"] = LinkRefusedError("none", NOT_ALLOWED.error)
     landed.send(1)
@@ -306,7 +306,9 @@ async def test_where_no_transaction_can_be_declared_messages_are_sent_plainly() 
 
 @pytest.mark.parametrize("refused", ["declaring", "sending"])
 @driven
-async def test_the_unused_link_via_a_backlog_without_transactions_ends_with_the_other(refused: str) -> None:
+async def test_the_unused_via_link_of_a_backlog_without_transactions_ends_with_the_other(
+    refused: str,
+) -> None:
     landed, other = Landed(), Landed()
     for each in (landed, other):
         assert each.via is not None
@@ -335,7 +337,7 @@ async def test_the_unused_link_via_a_backlog_without_transactions_ends_with_the_
     ],
 )
 @driven
-async def test_a_transaction_that_cannot_be_declared_holds_its_messages(
+async def test_an_undeclarable_transaction_holds_its_messages(
     error: ClientError, state: DeliveryState | None
 ) -> None:
     landed = Landed()
@@ -347,7 +349,7 @@ async def test_a_transaction_that_cannot_be_declared_holds_its_messages(
 
 
 @driven
-async def test_a_send_that_fails_rolls_the_transaction_back() -> None:
+async def test_a_failed_send_rolls_the_transaction_back() -> None:
     landed = Landed()
     assert landed.via is not None
     landed.via.outcomes = [ConnectionLostError("gone")]
@@ -358,7 +360,7 @@ async def test_a_send_that_fails_rolls_the_transaction_back() -> None:
 
 
 @driven
-async def test_a_commit_that_fails_gives_the_locks_up() -> None:
+async def test_a_failed_commit_abandons_the_locks() -> None:
     landed = Landed()
     landed.controller.fails["commit"] = ConnectionLostError("gone")
     landed.send(1, 2)
@@ -368,7 +370,7 @@ async def test_a_commit_that_fails_gives_the_locks_up() -> None:
 
 
 @driven
-async def test_a_lock_that_was_lost_rolls_the_transaction_back_and_gives_the_locks_up() -> None:
+async def test_a_lost_lock_rolls_the_transaction_back_and_abandons_the_locks() -> None:
     landed = Landed()
 
     async def lost(messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
@@ -383,7 +385,7 @@ async def test_a_lock_that_was_lost_rolls_the_transaction_back_and_gives_the_loc
 
 
 @driven
-async def test_with_one_link_the_other_ends_and_what_waits_is_answered_without_an_outcome() -> None:
+async def test_the_end_of_one_link_ends_the_other_and_waiting_messages_have_no_outcome() -> None:
     landed = Landed()
     assert landed.via is not None
     landed.send(1, 2)
@@ -404,7 +406,7 @@ async def test_with_one_link_the_other_ends_and_what_waits_is_answered_without_a
 
 
 @driven
-async def test_what_a_refusal_puts_back_after_the_link_has_ended_is_answered_without_an_outcome() -> None:
+async def test_messages_requeued_after_the_link_ended_have_no_outcome() -> None:
     landed = Landed()
     landed.plain.outcomes = [TOO_LARGE]
 
@@ -420,7 +422,7 @@ async def test_what_a_refusal_puts_back_after_the_link_has_ended_is_answered_wit
 
 
 @driven
-async def test_a_message_whose_lock_may_have_ended_is_skipped() -> None:
+async def test_a_message_with_a_doubtful_lock_is_skipped() -> None:
     landed = Landed()
     (message,) = landed.send(1)
     message.lock_ends = 0.0
@@ -432,7 +434,7 @@ async def test_a_message_whose_lock_may_have_ended_is_skipped() -> None:
 
 
 @driven
-async def test_progress_of_the_plain_link_is_passed_on() -> None:
+async def test_progress_of_the_plain_link_is_reported() -> None:
     landed = Landed()
     assert landed.plain.on_progress is not None
     landed.plain.on_progress()
@@ -450,7 +452,7 @@ def with_deadline(message: InFlightMessage) -> None:
 
 @pytest.mark.spec("G-15")
 @driven
-async def test_after_a_trial_that_took_long_a_message_goes_with_what_is_left_of_its_time() -> None:
+async def test_after_a_long_trial_a_message_is_sent_with_its_remaining_time() -> None:
     landed = Landed()
     landed.plain.takes = [42.0]
     (message,) = landed.send(1)
@@ -462,7 +464,7 @@ async def test_after_a_trial_that_took_long_a_message_goes_with_what_is_left_of_
 
 @pytest.mark.spec("G-15")
 @driven
-async def test_what_expires_during_a_trial_is_set_aside_and_not_sent() -> None:
+async def test_a_message_that_expires_during_a_trial_is_dead_lettered_and_not_sent() -> None:
     landed = Landed()
     landed.plain.takes = [42.0]
     late, other = landed.send(1, 2)
@@ -475,7 +477,7 @@ async def test_what_expires_during_a_trial_is_set_aside_and_not_sent() -> None:
 
 @pytest.mark.spec("G-15")
 @driven
-async def test_a_slow_transaction_is_rolled_back_and_what_has_a_deadline_goes_without_one() -> None:
+async def test_a_slow_transaction_is_rolled_back_and_messages_with_a_deadline_go_without_one() -> None:
     landed = Landed()
     assert landed.via is not None
     landed.via.takes = [STALE_AFTER, 0.0, 0.0]
@@ -492,7 +494,7 @@ async def test_a_slow_transaction_is_rolled_back_and_what_has_a_deadline_goes_wi
 
 @pytest.mark.spec("G-15")
 @driven
-async def test_without_a_deadline_a_slow_transaction_is_committed() -> None:
+async def test_a_slow_transaction_without_deadlines_is_committed() -> None:
     landed = Landed()
     assert landed.via is not None
     landed.via.takes = [STALE_AFTER]
@@ -503,7 +505,7 @@ async def test_without_a_deadline_a_slow_transaction_is_committed() -> None:
 
 @pytest.mark.spec("G-15")
 @driven
-async def test_a_slow_completion_in_a_transaction_gives_up_what_has_a_deadline(
+async def test_a_slow_completion_in_a_transaction_releases_messages_with_a_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     landed = Landed()

@@ -16,7 +16,7 @@ from sbpair.pair.syphon.events import DestinationHeld, LandingBegan, LandingEnde
 from sbpair.pair.syphon.forward.delivery import WAITING, DeliveryTimeouts, Destination
 from sbpair.pair.syphon.forward.in_flight import InFlightMessage
 from sbpair.pair.syphon.land.landing import Landing
-from sbpair.pair.syphon.land.landings import Landings
+from sbpair.pair.syphon.land.landings import CALM, Landings
 from tests.pair.syphon.played_landing import (
     FULL,
     NO_TWIN,
@@ -54,6 +54,7 @@ class Coast:
             lost=self.lost.append,
         )
         self.scene.destination_out_of_reach = self.landings.out_of_reach  # type: ignore[method-assign]
+        self.scene.destination_attached = self.landings.attached  # type: ignore[method-assign]
         self.scene.destination_answered = self.landings.answered  # type: ignore[method-assign]
         self.scene.opens = [ConnectionLostError("no route") for _ in range(50)]
 
@@ -83,7 +84,7 @@ def coast(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Coast]:
 
 @pytest.mark.spec("C-1")
 @driven
-async def test_messages_land_once_their_destination_was_out_of_reach_for_long_enough(
+async def test_messages_land_once_their_destination_was_unreachable_long_enough(
     coast: Callable[[], Coast],
 ) -> None:
     shore = coast()
@@ -106,7 +107,9 @@ async def test_messages_land_once_their_destination_was_out_of_reach_for_long_en
 
 @pytest.mark.spec("C-1")
 @driven
-async def test_when_the_primary_answers_what_waits_at_the_twin_goes_home(coast: Callable[[], Coast]) -> None:
+async def test_messages_waiting_at_the_twin_go_home_when_the_primary_answers(
+    coast: Callable[[], Coast],
+) -> None:
     shore = coast()
     shore.scene.post([1])
     await asyncio.sleep(10.1)
@@ -132,7 +135,7 @@ async def test_when_the_primary_answers_what_waits_at_the_twin_goes_home(coast: 
 
 @pytest.mark.spec("C-4")
 @driven
-async def test_without_a_twin_messages_wait_for_the_primary_and_it_is_looked_for_again(
+async def test_messages_without_a_twin_wait_for_the_primary_and_the_twin_is_looked_up_again(
     coast: Callable[[], Coast],
 ) -> None:
     shore = coast()
@@ -152,7 +155,7 @@ async def test_without_a_twin_messages_wait_for_the_primary_and_it_is_looked_for
 
 @pytest.mark.spec("C-4")
 @driven
-async def test_a_twin_that_is_busy_keeps_its_messages(coast: Callable[[], Coast]) -> None:
+async def test_a_busy_twin_keeps_its_messages(coast: Callable[[], Coast]) -> None:
     shore = coast()
     shore.opens = [LinkRefusedError("busy", Condition("com.microsoft:server-busy"))]
     (message,) = shore.scene.post([1])
@@ -167,7 +170,7 @@ async def test_a_twin_that_is_busy_keeps_its_messages(coast: Callable[[], Coast]
 
 @pytest.mark.spec("C-1")
 @driven
-async def test_what_waits_at_a_twin_goes_home_once_the_primary_is_connected(
+async def test_messages_waiting_at_a_twin_go_home_once_the_primary_is_connected(
     coast: Callable[[], Coast],
 ) -> None:
     world = coast()
@@ -186,7 +189,7 @@ async def test_what_waits_at_a_twin_goes_home_once_the_primary_is_connected(
 @pytest.mark.spec("C-2")
 @pytest.mark.parametrize("is_locked", [True, False])
 @driven
-async def test_a_twin_whose_probe_was_rolled_back_takes_the_next_message(
+async def test_a_twin_whose_probe_was_rolled_back_accepts_the_next_message(
     is_locked: bool, coast: Callable[[], Coast]
 ) -> None:
     """``is_locked``: the commit is refused; otherwise the lock of the probe is lost before."""
@@ -196,7 +199,6 @@ async def test_a_twin_whose_probe_was_rolled_back_takes_the_next_message(
     shore.senders[0].outcomes = [FULL]
     shore.scene.post([2])
     await turns(20)
-    assert [twin.state for twin in shore.landings._twins.values()] == [WAITING]
 
     async def complete_in(messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
         return is_locked
@@ -214,7 +216,7 @@ async def test_a_twin_whose_probe_was_rolled_back_takes_the_next_message(
 
 @pytest.mark.spec("C-4")
 @driven
-async def test_what_the_twin_refuses_finally_stays_for_the_primary(coast: Callable[[], Coast]) -> None:
+async def test_a_message_the_twin_finally_refuses_stays_for_the_primary(coast: Callable[[], Coast]) -> None:
     shore = coast()
     (first,) = shore.scene.post([1])
     await asyncio.sleep(10.1)
@@ -246,24 +248,19 @@ async def test_a_namespace_without_transactions_gets_its_messages_plainly(
 
 @pytest.mark.spec("C-2")
 @driven
-async def test_a_controller_that_cannot_be_reached_frees_the_slot_of_the_twin(
+async def test_an_unreachable_controller_frees_the_slot_of_the_twin(
     coast: Callable[[], Coast],
 ) -> None:
     shore = coast()
     shore.controller.fails["ready"] = LinkRefusedError("no node")
     shore.scene.post([1])
     await asyncio.sleep(10.1)
-    assert shore.landings._slots._holders == {}
     assert [each.path for each in shore.scene.said(DestinationHeld)][-1:] == ["orders"]
     del shore.controller.fails["ready"]
     await asyncio.sleep(0.6)
     assert shore.scene.told_of("forwarded") == [1]
-    (twin,) = shore.landings._twins.values()
-    assert list(shore.landings._slots._holders) == [twin]
     shore.senders[-2].detached.set_result(None)
     await turns()
-    assert shore.landings._slots._holders == {}
-    assert shore.landings._twins == {}  # without link and messages it is removed
 
 
 @pytest.mark.spec("C-2", "R-20")
@@ -292,7 +289,7 @@ async def test_a_link_to_a_twin_is_detached_if_the_rest_of_the_opening_fails(
 
 @pytest.mark.spec("C-2", "R-20")
 @driven
-async def test_a_link_to_a_twin_that_ends_during_the_opening_is_opened_again(
+async def test_a_twin_link_that_ends_while_opening_is_reopened(
     coast: Callable[[], Coast],
 ) -> None:
     shore = coast()
@@ -302,7 +299,6 @@ async def test_a_link_to_a_twin_that_ends_during_the_opening_is_opened_again(
     shore.senders[0].detached.set_result(Condition("amqp:link:detach-forced"))
     shore.controller.is_ready.set()
     await turns(20)
-    assert shore.landings._slots._holders == {}
     assert [each.is_open for each in shore.senders] == [False, False]
     await asyncio.sleep(0.6)
     assert shore.scene.told_of("forwarded") == [1]
@@ -341,7 +337,7 @@ async def test_a_twin_whose_link_ends_during_a_transaction_is_stopped_with_the_l
 
 @pytest.mark.spec("C-2", "R-20")
 @driven
-async def test_a_twin_whose_link_ended_during_its_last_transaction_is_forgotten_after_it(
+async def test_a_twin_whose_link_ended_in_its_last_transaction_is_forgotten(
     coast: Callable[[], Coast],
 ) -> None:
     shore = coast()
@@ -358,13 +354,11 @@ async def test_a_twin_whose_link_ended_during_its_last_transaction_is_forgotten_
     is_committed.set()
     await asyncio.sleep(1.0)
     assert shore.scene.told_of("forwarded") == [1]
-    assert shore.landings._twins == {}
-    assert shore.landings._slots._holders == {}
 
 
 @pytest.mark.spec("C-1")
 @driven
-async def test_a_destination_is_in_doubt_from_the_start_if_it_was_out_of_reach_before(
+async def test_a_previously_unreachable_destination_is_in_doubt_from_the_start(
     coast: Callable[[], Coast],
 ) -> None:
     shore = coast()
@@ -377,7 +371,7 @@ async def test_a_destination_is_in_doubt_from_the_start_if_it_was_out_of_reach_b
 
 @pytest.mark.spec("C-1")
 @driven
-async def test_an_answer_in_time_lands_nothing(coast: Callable[[], Coast]) -> None:
+async def test_an_answer_in_time_prevents_landing(coast: Callable[[], Coast]) -> None:
     shore = coast()
     shore.scene.opens = [ConnectionLostError("no route")]
     shore.scene.post([1])
@@ -385,7 +379,6 @@ async def test_an_answer_in_time_lands_nothing(coast: Callable[[], Coast]) -> No
     shore.scene.link.answer()
     await asyncio.sleep(60.0)
     assert (shore.opened, shore.scene.said(LandingEnded)) == ([], [])
-    assert shore.landings._timers == {}
 
 
 @driven
@@ -408,3 +401,55 @@ async def test_stopped_landings_do_nothing_more(coast: Callable[[], Coast]) -> N
     assert len(landed.opened) == tried
     landed.landings.unresponsive("why")
     assert landed.lost == ["why"]
+
+
+async def landed(coast: Callable[[], Coast]) -> Coast:
+    shore = coast()
+    shore.scene.post([1])
+    await asyncio.sleep(10.1)
+    assert len(shore.scene.said(LandingBegan)) == 1
+    return shore
+
+
+@pytest.mark.spec("R-179")
+@pytest.mark.parametrize("is_adopted", [False, True], ids=["entity", "namespace"])
+@driven
+async def test_a_landing_ends_once_the_primary_accepts_a_link(
+    is_adopted: bool, coast: Callable[[], Coast]
+) -> None:
+    """Either the entity alone was out of reach, or the namespace, whose new connection a session adopts."""
+    shore = await landed(coast)
+    shore.scene.opens.clear()
+    if is_adopted:
+        shore.home.try_now()
+        shore.landings.primary_is_back()
+        await asyncio.sleep(CALM + 0.1)
+    else:
+        await asyncio.sleep(LONGEST_RETRY + CALM + 0.1)
+    assert [event.path for event in shore.scene.said(LandingEnded)] == ["orders"]
+    assert (shore.landing.landing, shore.home.detour) == ((), None)
+    shore.scene.post([2])
+    await turns(20)
+    assert shore.scene.link.all_sent == [2]
+
+
+@pytest.mark.spec("R-179")
+@driven
+async def test_a_landing_lasts_while_the_primary_accepts_no_link(coast: Callable[[], Coast]) -> None:
+    shore = await landed(coast)
+    await asyncio.sleep(10 * CALM)
+    assert shore.scene.said(LandingEnded) == []
+
+
+@pytest.mark.spec("R-179", "C-1")
+@driven
+async def test_a_primary_that_accepts_links_but_no_messages_does_not_end_a_landing(
+    coast: Callable[[], Coast],
+) -> None:
+    shore = await landed(coast)
+    shore.scene.opens.clear()
+    await asyncio.sleep(LONGEST_RETRY + 0.1)
+    for number in range(2, 50):
+        shore.scene.post([number])
+        await asyncio.sleep(CALM / 3)
+    assert shore.scene.said(LandingEnded) == []

@@ -39,7 +39,7 @@ def pair() -> Iterator[Pair]:
 
 @pytest.mark.slow
 @pytest.mark.spec("R-21")
-async def test_messages_of_any_size_that_their_entity_takes_come_home(pair: Pair) -> None:
+async def test_messages_of_any_size_accepted_by_their_entity_come_home(pair: Pair) -> None:
     sizes = [2 * MB, 1, 40 * MB, 5 * MB]
     for number, size in enumerate(sizes):
         await pair.park([parked(number, body=bytes(size))])
@@ -53,7 +53,7 @@ async def test_messages_of_any_size_that_their_entity_takes_come_home(pair: Pair
 
 
 @pytest.mark.spec("R-21")
-async def test_one_too_large_for_its_entity_is_set_aside_with_an_event_and_can_be_looked_at_and_redriven(
+async def test_a_message_too_large_for_its_entity_is_dead_lettered_and_can_be_redriven(
     pair: Pair,
 ) -> None:
     await pair.park([parked(1, "small", bytes(3 * MB)), parked(2, "small", bytes(2 * MB)), parked(3)])
@@ -75,7 +75,7 @@ async def test_one_too_large_for_its_entity_is_set_aside_with_an_event_and_can_b
 
 
 @pytest.mark.spec("R-21")
-async def test_no_limit_of_ours_settles_a_message(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_local_limit_settles_a_message(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message beyond the syphon's memory stays in its backlog, and the state reports it as not served."""
     monkeypatch.setattr(connection, "MAX_MESSAGE_BYTES", MB)
     await pair.park([parked(1, body=bytes(2 * MB))])
@@ -89,7 +89,7 @@ async def test_no_limit_of_ours_settles_a_message(pair: Pair, monkeypatch: pytes
 
 
 @pytest.mark.spec("R-21")
-async def test_an_answer_too_large_for_us_is_an_error_and_not_a_silence(
+async def test_an_oversized_answer_is_an_error_and_not_a_silence(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "MAX_MESSAGE_BYTES", MB)
@@ -104,7 +104,7 @@ async def test_an_answer_too_large_for_us_is_an_error_and_not_a_silence(
 
 
 @pytest.mark.spec("R-27", "R-21")
-async def test_a_syphon_reads_no_further_while_its_memory_is_full_and_goes_on_after_that(
+async def test_a_syphon_stops_reading_while_its_memory_is_full_and_continues_after(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over real sockets: credit granted for small messages is used by large ones."""

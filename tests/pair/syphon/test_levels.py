@@ -26,26 +26,26 @@ def gauges(metrics: Metrics) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-def test_an_age_is_by_the_clock_that_is_asked_and_never_negative() -> None:
+def test_an_age_is_measured_by_one_clock_and_never_negative() -> None:
     assert BacklogDepth(1, 1_000_000).age(1060.0) == 60.0
     assert BacklogDepth(1, 1_000_000).age(900.0) == 0.0
     assert EMPTY.age(900.0) == 0.0
 
 
-def test_what_was_not_looked_at_yet_is_unknown_and_what_cannot_wait_is_empty() -> None:
+def test_an_unmeasured_level_is_unknown_and_a_backlog_that_cannot_wait_is_empty() -> None:
     levels = BacklogDepths(("a", "b"), 60.0)
     assert levels.current(("a",)) == {"b": EMPTY}
     assert levels.current((), missing=("b",)) == {"a": EMPTY}
 
 
 @pytest.mark.parametrize("span", [0, 3601])
-def test_how_often_to_measure_has_a_range(span: int) -> None:
+def test_the_measuring_interval_has_a_range(span: int) -> None:
     with pytest.raises(ValueError, match="measure_every must be from 0:00:01 to 1:00:00"):
         SyphonOptions(measure_every=timedelta(seconds=span))
 
 
 @pytest.mark.spec("R-62")
-async def test_the_gauges_show_what_waits_while_the_primary_is_away_and_that_it_came_home(
+async def test_the_gauges_show_waiting_messages_during_the_outage_and_zero_after_it(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbpair.pair.syphon.watch.peeking.MAX_COUNTED", 5)
@@ -71,7 +71,7 @@ async def test_the_gauges_show_what_waits_while_the_primary_is_away_and_that_it_
 
 @pytest.mark.slow
 @pytest.mark.spec("R-62")
-async def test_an_old_number_is_not_shown_while_the_secondary_is_away(pair: Pair) -> None:
+async def test_no_outdated_number_is_shown_while_the_secondary_is_away(pair: Pair) -> None:
     await pair.park([parked(0)])
     syphon = pair.syphon(measure_every=SOON)
     pair.primary.take_down("refuse")
@@ -85,7 +85,7 @@ async def test_an_old_number_is_not_shown_while_the_secondary_is_away(pair: Pair
 
 
 @pytest.mark.spec("R-62", "P-41")
-async def test_backlogs_that_are_known_to_be_empty_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_known_empty_backlogs_are_not_queried(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     rounds = 0
 
@@ -135,7 +135,7 @@ async def test_the_pace_of_a_destination_that_has_just_come_back_has_a_gauge(pai
 
 
 @pytest.mark.spec("R-62")
-async def test_a_syphon_none_of_whose_backlogs_exists_says_so_until_one_does(pair: Pair) -> None:
+async def test_a_syphon_without_any_existing_backlog_reports_it_until_one_exists(pair: Pair) -> None:
     for index in range(BACKLOGS):
         pair.secondary.delete_queue(pair.backlog(index))
     syphon = pair.syphon(measure_every=SOON, missing_backlog_interval=SOON)
@@ -160,7 +160,7 @@ async def test_a_syphon_none_of_whose_backlogs_exists_says_so_until_one_does(pai
 
 
 @pytest.mark.spec("R-62")
-async def test_the_dead_letters_of_each_backlog_are_a_gauge_until_they_are_resolved(
+async def test_the_dead_letters_of_each_backlog_are_a_gauge_until_resolved(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sbpair.pair.syphon.watch.monitors.CHECK_INTERVAL", 0.05)
@@ -176,7 +176,7 @@ async def test_the_dead_letters_of_each_backlog_are_a_gauge_until_they_are_resol
 
 
 @pytest.mark.spec("P-41")
-async def test_dead_letters_are_counted_at_first_and_then_only_where_there_are_any() -> None:
+async def test_dead_letters_are_counted_once_and_then_only_where_there_are_any() -> None:
     set_aside, counted, asked = 0, 0, []
     counts = SubQueueCounts(("a",), DEAD_LETTERS, lambda: set_aside, lambda backlog, count: None)
 

@@ -21,7 +21,7 @@ LOCK = 60.0  # seconds, the lock duration of a backlog
 
 
 @pytest.mark.spec("F-62")
-def test_the_locks_are_renewed_while_a_primary_takes_longer_than_they_last() -> None:
+def test_locks_are_renewed_while_the_primary_takes_longer_than_they_last() -> None:
     async def story(world: Driven) -> None:
         syphon = world.syphon(operation_timeout=timedelta(minutes=5))
         async with world.running(syphon):
@@ -38,7 +38,7 @@ def test_the_locks_are_renewed_while_a_primary_takes_longer_than_they_last() -> 
 
 
 @pytest.mark.spec("F-62", "F-44")
-def test_what_is_held_for_a_busy_primary_keeps_its_lock_and_comes_once() -> None:
+def test_a_message_held_for_a_busy_primary_keeps_its_lock_and_arrives_once() -> None:
     async def story(world: Driven) -> None:
         syphon = world.syphon()
         await world.park(parked(number) for number in range(5))
@@ -62,7 +62,7 @@ def set_aside(world: Driven) -> int:
     return sum(world.queue("contoso-dr", path).counts(CLOCK.now()).dead_letter for path in BACKLOGS)
 
 
-async def test_of_several_locks_those_that_hold_are_renewed_and_the_lost_are_told_apart(pair: Pair) -> None:
+async def test_valid_locks_are_renewed_and_lost_ones_reported_separately(pair: Pair) -> None:
     await pair.park([parked(0), parked(1)])
     connection = await connect(parse(pair.secondary.connection_string))
     tags: list[bytes] = []
@@ -80,7 +80,7 @@ async def test_of_several_locks_those_that_hold_are_renewed_and_the_lost_are_tol
         assert before - 0.1 <= end - LOCK <= time.time() + 0.1
 
 
-async def test_a_node_that_does_not_know_is_not_taken_for_a_lost_lock(pair: Pair) -> None:
+async def test_a_node_without_an_answer_is_not_taken_for_a_lost_lock(pair: Pair) -> None:
     connection = await connect(parse(pair.secondary.connection_string))
     try:
         await connection.authorize(pair.backlog(0))

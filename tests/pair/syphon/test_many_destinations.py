@@ -50,7 +50,7 @@ def test_two_thousand_destinations_drain_over_a_few_links() -> None:
     ("effect", "operation"),
     [(NoCredit(), Operation.ATTACH), (Full(), Operation.SEND), (Withhold(), Operation.ATTACH)],
 )
-def test_stuck_destinations_do_not_keep_the_links_from_the_others(
+def test_stuck_destinations_do_not_block_the_links_of_others(
     monkeypatch: pytest.MonkeyPatch, effect: object, operation: Operation
 ) -> None:
     monkeypatch.setattr(forwarding, "MAX_LINKS", 8)
@@ -73,7 +73,7 @@ def test_stuck_destinations_do_not_keep_the_links_from_the_others(
 
 
 @pytest.mark.spec("R-20")
-def test_destinations_that_do_not_exist_leave_nothing_behind() -> None:
+def test_missing_destinations_leave_no_state() -> None:
     async def story(world: Driven) -> None:
         await world.park(parked(number, f"nowhere-{number}") for number in range(500))
         syphon = world.syphon()
@@ -89,7 +89,7 @@ def test_destinations_that_do_not_exist_leave_nothing_behind() -> None:
 
 @pytest.mark.spec("R-23", "R-22")
 @pytest.mark.parametrize(("effect", "operation"), [(NoCredit(), Operation.ATTACH), (Full(), Operation.SEND)])
-def test_who_waits_for_a_link_gets_that_of_the_first_that_is_held(
+def test_a_destination_waiting_for_a_link_gets_that_of_the_first_held_one(
     monkeypatch: pytest.MonkeyPatch, effect: object, operation: Operation
 ) -> None:
     monkeypatch.setattr(forwarding, "MAX_LINKS", 4)

@@ -28,7 +28,7 @@ async def running(syphon: Syphon) -> AsyncIterator[None]:
         await task
 
 
-def test_an_age_is_told_once_when_it_crosses_the_threshold_and_once_when_it_is_over() -> None:
+def test_an_age_above_the_threshold_is_reported_once_and_so_is_its_end() -> None:
     emitted: list[SyphonEvent] = []
     ages = OverdueBacklogs(timedelta(minutes=10), emitted.append)
 
@@ -46,7 +46,7 @@ def test_an_age_is_told_once_when_it_crosses_the_threshold_and_once_when_it_is_o
 
 
 @pytest.mark.parametrize(("threshold", "interval"), [(1, 0.25), (60, 15), (600, 150), (86_400, 300)])
-def test_the_ages_are_looked_at_four_times_a_threshold(threshold: int, interval: float) -> None:
+def test_ages_are_measured_four_times_per_threshold(threshold: int, interval: float) -> None:
     assert OverdueBacklogs(timedelta(seconds=threshold), print).interval == interval
 
 
@@ -55,7 +55,7 @@ def overdue(pair: Pair) -> Syphon:
 
 
 @pytest.mark.spec("P-41")
-async def test_a_message_that_waits_while_the_primary_is_away_is_told_and_so_is_its_end(pair: Pair) -> None:
+async def test_a_message_waiting_during_the_outage_is_reported_and_so_is_its_end(pair: Pair) -> None:
     await pair.park([parked(1)])
     pair.primary.take_down("refuse")
     syphon = overdue(pair)
@@ -71,7 +71,7 @@ async def test_a_message_that_waits_while_the_primary_is_away_is_told_and_so_is_
     assert len(pair.said(BacklogOverdue)) == len(pair.said(BacklogCaughtUp)) == 1
 
 
-async def test_a_message_that_is_held_back_is_told_too(pair: Pair) -> None:
+async def test_a_held_message_is_reported(pair: Pair) -> None:
     await pair.park([parked(1)])
     with pair.primary.fault("orders", RejectWith("com.microsoft:server-busy", "busy")):
         async with running(overdue(pair)):
@@ -79,7 +79,7 @@ async def test_a_message_that_is_held_back_is_told_too(pair: Pair) -> None:
 
 
 @pytest.mark.spec("P-41")
-async def test_an_idle_syphon_asks_nothing_and_is_billed_for_its_receives_alone(
+async def test_an_idle_syphon_makes_no_queries_and_is_billed_only_for_receives(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -115,7 +115,7 @@ async def test_an_idle_syphon_asks_nothing_and_is_billed_for_its_receives_alone(
 
 @pytest.mark.spec("F-48", "F-49")
 @pytest.mark.parametrize("messages", [0, 1])
-async def test_a_backlog_beyond_the_count_is_told_and_left_alone(pair: Pair, messages: int) -> None:
+async def test_a_backlog_beyond_the_count_is_reported_and_not_touched(pair: Pair, messages: int) -> None:
     extra = pair.backlog(BACKLOGS)
     pair.secondary.create_queue(extra)
     if messages:
@@ -128,7 +128,7 @@ async def test_a_backlog_beyond_the_count_is_told_and_left_alone(pair: Pair, mes
 
 
 @pytest.mark.spec("F-48")
-async def test_a_drain_looks_beyond_the_count_before_it_says_that_all_is_drained(pair: Pair) -> None:
+async def test_a_drain_checks_backlogs_beyond_the_count_before_it_reports_success(pair: Pair) -> None:
     for index in range(BACKLOGS, BACKLOGS + 3):
         pair.secondary.create_queue(pair.backlog(index))
     await put(pair.secondary, pair.backlog(BACKLOGS + 2), [parked(1)])
@@ -141,7 +141,7 @@ async def test_a_drain_looks_beyond_the_count_before_it_says_that_all_is_drained
     assert type(pair.events[-1]).__name__ == "BacklogsDrained"
 
 
-async def test_as_many_backlogs_as_the_senders_have_are_no_news(pair: Pair) -> None:
+async def test_the_expected_number_of_backlogs_is_not_reported(pair: Pair) -> None:
     async with asyncio.timeout(PATIENCE):
         await pair.syphon().drain()
     assert pair.said(BacklogStranded) == []

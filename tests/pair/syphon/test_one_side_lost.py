@@ -53,7 +53,7 @@ def test_the_loss_of_the_primary_keeps_the_links_and_the_locks_of_the_secondary(
     play(story)
 
 
-def test_what_waits_for_a_primary_that_stays_away_is_given_back_after_a_minute() -> None:
+def test_messages_waiting_for_an_absent_primary_are_released_after_a_minute() -> None:
     async def story(world: Driven) -> None:
         syphon = world.syphon()
         async with world.running(syphon):
@@ -95,7 +95,7 @@ def test_the_loss_of_the_secondary_keeps_the_links_of_the_primary() -> None:
 
 
 @pytest.mark.parametrize("first", ["contoso", "contoso-dr"])
-def test_when_the_other_side_is_lost_too_both_are_connected_again(first: str) -> None:
+def test_when_both_sides_are_lost_both_are_reconnected(first: str) -> None:
     async def story(world: Driven) -> None:
         syphon = world.syphon()
         async with world.running(syphon):
@@ -114,7 +114,7 @@ def test_when_the_other_side_is_lost_too_both_are_connected_again(first: str) ->
     play(story)
 
 
-def test_a_primary_that_is_lost_again_and_again_is_connected_once_a_second() -> None:
+def test_a_repeatedly_lost_primary_is_reconnected_once_a_second() -> None:
     async def story(world: Driven) -> None:
         syphon = world.syphon(retry_backoff_max=timedelta(seconds=1))
         async with world.running(syphon):
@@ -130,7 +130,7 @@ def test_a_primary_that_is_lost_again_and_again_is_connected_once_a_second() -> 
     play(story)
 
 
-def test_a_drain_goes_on_after_the_loss_of_a_side() -> None:
+def test_a_drain_continues_after_the_loss_of_a_side() -> None:
     async def story(world: Driven) -> None:
         await world.park(map(parked, range(200)))
         syphon = world.syphon(max_rate=20)

@@ -22,7 +22,7 @@ def test_a_key_for_single_entities_is_refused_with_the_last_of_them() -> None:
     assert refused(own, "invoices") == [False]
 
 
-def test_a_key_for_the_namespace_is_refused_with_the_first_path_or_one_that_it_accepted() -> None:
+def test_a_namespace_key_is_refused_with_the_first_path_or_an_accepted_one() -> None:
     own = OwnPaths()
     own.is_for_namespace = True
     assert refused(own, "orders") == [True]
@@ -31,7 +31,7 @@ def test_a_key_for_the_namespace_is_refused_with_the_first_path_or_one_that_it_a
     assert refused(own, "invented", "orders") == [False, True]
 
 
-def test_a_refusal_beside_an_open_link_is_that_of_its_path() -> None:
+def test_a_refusal_beside_an_open_link_concerns_only_its_path() -> None:
     own = OwnPaths()
     own.accepted("orders")
     assert not own.note_refusal("orders", others_are_open=True)

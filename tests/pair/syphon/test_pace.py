@@ -54,7 +54,7 @@ def accept(pace: Pace, count: int, now: float = 0.0) -> Pace:
     return pace
 
 
-def test_each_accepted_message_makes_room_for_one_more_so_that_their_number_doubles() -> None:
+def test_each_accepted_message_allows_one_more_so_that_their_number_doubles() -> None:
     pace = Pace()
     assert (pace.is_free, pace.rate(0.0), pace.room(0.0, 0)) == (True, math.inf, FIRST_WINDOW)
     assert (pace.room(0.0, FIRST_WINDOW), pace.due(0.0)) == (0, math.inf)
@@ -71,7 +71,7 @@ def be_answered(pace: Pace, now: float, accepted: int, busy: int = 0) -> None:
     accept(pace, accepted, now)
 
 
-def test_a_busy_entity_gets_half_of_what_it_accepted_after_the_pause_that_it_asked_for() -> None:
+def test_a_busy_entity_gets_half_of_its_accepted_rate_after_the_requested_pause() -> None:
     pace = accept(Pace(), 300, 10.0)
     pace.was_busy(10.2, 2.0)
     assert not pace.is_free
@@ -81,7 +81,7 @@ def test_a_busy_entity_gets_half_of_what_it_accepted_after_the_pause_that_it_ask
     assert pace.paused_for(12.3) == 0.0
 
 
-def test_what_was_accepted_in_the_second_before_counts_and_nothing_older() -> None:
+def test_only_messages_accepted_in_the_last_second_count() -> None:
     pace = accept(accept(Pace(), 200, 10.9), 100, 11.0)
     pace.was_busy(11.1)
     assert pace.rate(11.1) == 100.0
@@ -93,7 +93,7 @@ def test_what_was_accepted_in_the_second_before_counts_and_nothing_older() -> No
     assert pace.rate(12.1) == 30.0
 
 
-def test_a_rate_is_halved_at_most_once_a_second_and_after_enough_answers_and_not_below_the_lowest() -> None:
+def test_a_rate_is_halved_at_most_once_a_second_after_enough_answers_down_to_the_lowest() -> None:
     pace = accept(Pace(), 400)
     for now in (0.0, 0.1, 0.9):
         pace.was_busy(now)
@@ -108,7 +108,7 @@ def test_a_rate_is_halved_at_most_once_a_second_and_after_enough_answers_and_not
     assert pace.rate(now) == LOWEST_RATE
 
 
-def test_a_rate_grows_back_quickly_then_slowly_near_where_it_was_busy_and_then_fast_again() -> None:
+def test_a_rate_recovers_quickly_then_slowly_near_the_busy_rate_and_then_fast() -> None:
     pace = accept(Pace(), 400)
     pace.was_busy(0.0, 2.0)
     assert pace.rate(2.0 + HALVED_EVERY) == 200.0  # until it is known whether that is slow enough
@@ -119,7 +119,7 @@ def test_a_rate_grows_back_quickly_then_slowly_near_where_it_was_busy_and_then_f
     assert (pace.is_free, pace.room(500.0, 0)) == (True, FIRST_WINDOW)
 
 
-def test_a_low_rate_grows_back_sooner() -> None:
+def test_a_low_rate_recovers_sooner() -> None:
     pace = accept(Pace(), 60)
     pace.was_busy(0.0)
     accept(pace, ENOUGH, HALVED_EVERY)
@@ -128,7 +128,7 @@ def test_a_low_rate_grows_back_sooner() -> None:
     assert pace.rate(30.0) > 60.0
 
 
-def test_an_entity_that_was_busy_and_is_sent_nothing_is_as_any_other_after_a_while() -> None:
+def test_a_busy_entity_without_sends_is_forgotten_after_a_while() -> None:
     pace = Pace()
     pace.was_busy(0.0)
     assert pace.rate(FORGOTTEN) == FIRST_RATE / 2
@@ -146,7 +146,7 @@ def test_messages_of_a_paced_entity_are_sent_evenly() -> None:
     assert pace.room(100.0, 0) == BURST
 
 
-def test_an_entity_that_comes_back_begins_slowly_and_doubles_each_second() -> None:
+def test_a_returning_entity_starts_slowly_and_doubles_each_second() -> None:
     pace = accept(Pace(), 10_000)
     pace.was_out_of_reach(0.0)
     assert pace.rate(0.0) == FIRST_RATE
@@ -166,7 +166,7 @@ def test_2200_messages_come_home_within_six_seconds_after_an_outage() -> None:
     assert spend(pace, 0.0, 6.0) >= 2200
 
 
-def test_a_rate_that_is_not_used_does_not_grow_and_a_slower_one_stays() -> None:
+def test_an_unused_rate_does_not_grow_and_a_lower_one_stays() -> None:
     pace = Pace()
     pace.was_out_of_reach(0.0)
     assert pace.rate(100.0) == FIRST_RATE
@@ -176,7 +176,7 @@ def test_a_rate_that_is_not_used_does_not_grow_and_a_slower_one_stays() -> None:
     assert pace.rate(0.0) == half == FIRST_RATE / 2
 
 
-def test_an_outage_is_judged_by_the_rate_of_its_moment() -> None:
+def test_the_pace_after_an_outage_depends_on_the_rate_at_that_moment() -> None:
     pace, later = accept(Pace(), 400), 3 * RECOVERS_IN
     pace.was_busy(0.0)
     assert 400 < pace.rate(later) < math.inf  # it has grown far above where it was busy
@@ -188,7 +188,7 @@ def test_an_outage_is_judged_by_the_rate_of_its_moment() -> None:
     assert pace.rate(0.0) == 45.0  # slower than that, it stays
 
 
-def test_no_pace_is_above_the_maximum() -> None:
+def test_no_pace_exceeds_the_maximum() -> None:
     pace = Pace(max_rate=20)
     assert (pace.rate(0.0), pace.room(0.0, 0), pace.is_free) == (20, BURST, False)
     pace.was_out_of_reach(0.0)
@@ -199,7 +199,7 @@ def test_no_pace_is_above_the_maximum() -> None:
     assert spend(pace, 100.0, 2.0) <= 40 + BURST
 
 
-def test_the_service_names_the_pause_in_its_text() -> None:
+def test_the_pause_is_parsed_from_the_text_of_the_service() -> None:
     assert asked_pause("being throttled. Please wait 2 seconds and try again.") == 2.0
     assert asked_pause("please wait") is None
 
@@ -207,7 +207,7 @@ def test_the_service_names_the_pause_in_its_text() -> None:
 # --- the paces of a side
 
 
-def test_a_path_has_one_pace_whatever_its_case() -> None:
+def test_a_path_has_one_pace_in_any_case() -> None:
     paces = Paces(7)
     assert paces.of("Orders", 0.0) is paces.of("orders", 1.0)
     assert paces.of("invoices", 0.0).rate(0.0) == 7
@@ -215,7 +215,7 @@ def test_a_path_has_one_pace_whatever_its_case() -> None:
     assert Paces().rates(0.0) == {}
 
 
-def test_a_side_that_was_away_makes_all_its_entities_begin_slowly() -> None:
+def test_a_returning_side_makes_all_its_entities_start_slowly() -> None:
     paces = Paces()
     known = paces.of("orders", 0.0)
     paces.side_reached(1.0)
@@ -230,7 +230,7 @@ def test_a_side_that_was_away_makes_all_its_entities_begin_slowly() -> None:
     assert paces.of("later", back + REMEMBERED).is_free
 
 
-def test_only_so_many_paths_have_a_pace() -> None:
+def test_the_number_of_remembered_paces_is_bounded() -> None:
     paces = Paces()
     first, second = paces.of("0", 0.0), paces.of("1", 0.0)
     for number in range(2, MAX_PATHS):
@@ -241,7 +241,7 @@ def test_only_so_many_paths_have_a_pace() -> None:
     assert paces.of("1", 0.0) is not second
 
 
-def test_of_many_paces_the_slowest_are_shown_and_showing_them_changes_nothing() -> None:
+def test_only_the_slowest_of_many_paces_are_shown_without_side_effects() -> None:
     paces = Paces()
     for number in range(MAX_SHOWN + 5):
         paces.of(f"q{number}", 0.0).was_busy(number * 0.001)
@@ -336,7 +336,7 @@ def test_1200_messages_come_home_within_30_s_after_an_entity_was_busy(
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.67])
-def test_an_entity_that_is_busy_whatever_it_is_sent_is_drained_at_half_of_what_a_plain_sender_gets(
+def test_a_permanently_busy_entity_is_drained_at_half_the_rate_of_a_plain_sender(
     share: float,
 ) -> None:
     """Four plain senders send one message after the other, and pause for two seconds after each busy answer."""
@@ -352,7 +352,7 @@ def test_an_entity_that_is_busy_whatever_it_is_sent_is_drained_at_half_of_what_a
 
 @pytest.mark.spec("H-14")
 @pytest.mark.parametrize(("limit", "live", "share"), [(500, 200, 0.01), (100, 20, 0.02), (100, 80, 0.03)])
-def test_others_are_seldom_busy_because_of_a_drain(limit: int, live: float, share: float) -> None:
+def test_other_senders_are_seldom_busy_because_of_a_drain(limit: int, live: float, share: float) -> None:
     pace, backlog, entity = Pace(), Backlog(10_400), Entity(0.0, limit, live)
     pace.was_out_of_reach(0.0)
     backlog.drain(pace, entity, 90.0)
@@ -361,13 +361,13 @@ def test_others_are_seldom_busy_because_of_a_drain(limit: int, live: float, shar
 
 
 @pytest.mark.spec("H-14")
-def test_an_entity_that_others_fill_is_not_taken_from_them_because_it_is_always_busy() -> None:
+def test_the_drain_does_not_take_an_entity_from_other_senders_because_it_is_always_busy() -> None:
     backlog, entity = Backlog(10_400), Entity(0.0, 100, 150.0)
     backlog.drain(Pace(), entity, 90.0)
     assert entity.live_busy <= 0.55 * entity.live_sent  # a third of theirs is busy without a drain
 
 
-def test_an_entity_that_is_no_longer_busy_whatever_it_is_sent_is_halved_again_when_it_is() -> None:
+def test_an_entity_no_longer_always_busy_is_halved_again_when_busy() -> None:
     pace, backlog = Pace(), Backlog(100_000)
     backlog.drain(pace, Entity(0.5), 30.0)
     assert backlog.home > 100
@@ -379,7 +379,7 @@ def test_an_entity_that_is_no_longer_busy_whatever_it_is_sent_is_halved_again_wh
 
 @pytest.mark.spec("H-40")
 @pytest.mark.parametrize(("hint", "pause"), [(0.0, LEAST), (2.0, 2.0), (999_999.0, MOST)])
-def test_no_pause_is_longer_or_shorter_than_the_bounds(hint: float, pause: float) -> None:
+def test_every_pause_is_within_the_bounds(hint: float, pause: float) -> None:
     pace = Pace()
     pace.was_busy(100.0, hint)
     assert pace.paused_for(100.0) == pytest.approx(pause)
@@ -387,7 +387,7 @@ def test_no_pause_is_longer_or_shorter_than_the_bounds(hint: float, pause: float
 
 
 @pytest.mark.spec("H-40")
-def test_a_pause_that_is_longer_than_is_kept_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pause_above_the_maximum_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     _tell_longer.cache_clear()
     for text in ("wait 301 seconds", "wait 99999999999999999999 seconds", "wait 300 seconds"):
         assert asked_pause(text) == MOST

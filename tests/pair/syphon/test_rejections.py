@@ -47,7 +47,7 @@ def test_an_entity_refuses_with_nine_tenths_of_twenty_answers_or_all_of_a_few(
     assert answered(accepted, rejected).is_refusing(0.5, awaited) is is_refusing
 
 
-def test_answers_are_forgotten_after_ten_seconds_and_when_it_starts_again() -> None:
+def test_answers_are_forgotten_after_ten_seconds_and_on_a_restart() -> None:
     answers = answered(5, 0, at=0.0)
     answers.note(5.0, is_rejection=True)
     assert not answers.is_refusing(SPAN - 0.1, 0)
@@ -58,7 +58,7 @@ def test_answers_are_forgotten_after_ten_seconds_and_when_it_starts_again() -> N
 
 
 @driven
-async def test_a_rejected_message_waits_by_itself_ever_longer_while_others_go_on() -> None:
+async def test_a_rejected_message_waits_alone_ever_longer_while_others_continue() -> None:
     scene = Scene()
     scene.post([1, 2])
     await turns()
@@ -82,7 +82,7 @@ async def test_a_rejected_message_waits_by_itself_ever_longer_while_others_go_on
 
 
 @driven
-async def test_an_entity_that_rejects_nearly_all_is_held_with_those_that_waited_by_themselves() -> None:
+async def test_an_entity_that_rejects_nearly_all_is_held_together_with_messages_waiting_alone() -> None:
     scene = Scene()
     scene.post(range(1, 41))
     await turns()
@@ -104,7 +104,7 @@ async def test_an_entity_that_rejects_nearly_all_is_held_with_those_that_waited_
 
 
 @driven
-async def test_a_message_that_is_always_rejected_does_not_probe_for_the_others_for_ever() -> None:
+async def test_a_message_that_is_always_rejected_does_not_probe_forever() -> None:
     scene = Scene()
     scene.post([1])
     await turns()
@@ -125,7 +125,7 @@ async def test_a_message_that_is_always_rejected_does_not_probe_for_the_others_f
 
 
 @driven
-async def test_a_message_that_waits_by_itself_can_be_withdrawn_diverted_and_left_at_the_end() -> None:
+async def test_a_message_waiting_alone_can_be_withdrawn_diverted_and_released_at_the_end() -> None:
     scene = Scene()
     first, *_ = scene.post([1, 2, 3, 4])
     await turns()
@@ -146,7 +146,7 @@ async def test_a_message_that_waits_by_itself_can_be_withdrawn_diverted_and_left
 
 
 @driven
-async def test_only_so_many_messages_wait_by_themselves() -> None:
+async def test_the_number_of_messages_waiting_alone_is_bounded() -> None:
     pace = Pace()
     for _ in range(MOST_ALONE + 1000):
         pace.accepted(0.0)
@@ -184,7 +184,7 @@ def test_a_drain_in_which_every_fifth_answer_is_a_rejection_holds_no_entity() ->
     play(story)
 
 
-def test_a_drain_in_which_every_fifth_message_is_rejected_once_takes_three_seconds_at_most() -> None:
+def test_a_drain_with_every_fifth_message_rejected_once_takes_at_most_three_seconds() -> None:
     async def story(world: Driven) -> None:
         await world.park(parked(number) for number in range(2000))
         syphon = world.syphon()

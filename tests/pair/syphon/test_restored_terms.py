@@ -57,7 +57,7 @@ def test_a_deadline_of_a_clock_that_is_ahead_gives_no_more_than_the_time_to_live
 
 
 @pytest.mark.spec("R-35")
-def test_a_time_to_live_that_a_stranger_left_in_the_header_is_kept() -> None:
+def test_a_foreign_time_to_live_in_the_header_is_kept() -> None:
     header = Header(durable=True, ttl=UInt(5 * MINUTE), delivery_count=UInt(3))
     message = restored({}, header)
     assert ttl_of(message) == 5 * MINUTE
@@ -66,24 +66,24 @@ def test_a_time_to_live_that_a_stranger_left_in_the_header_is_kept() -> None:
 
 
 @pytest.mark.spec("R-35")
-def test_an_alias_of_the_time_to_live_counts_more_than_the_header() -> None:
+def test_an_alias_of_the_time_to_live_overrides_the_header() -> None:
     assert ttl_of(restored({names.TIME_TO_LIVE: "PT1H"}, Header(ttl=UInt(5 * MINUTE)))) == HOUR
 
 
 @pytest.mark.spec("R-35")
-def test_what_we_parked_without_a_time_to_live_has_none_whatever_the_backlog_wrote_there() -> None:
+def test_a_message_parked_without_a_time_to_live_gets_none_from_the_backlog() -> None:
     assert ttl_of(restored({names.VERSION: "1"}, Header(durable=True, ttl=UInt(5 * MINUTE)))) is None
 
 
 @pytest.mark.spec("R-35")
 @pytest.mark.parametrize("version", [2, None, [], "2", "", "1.0", 1, {"1": 1}, Symbol("1")], ids=repr)
-def test_an_envelope_of_another_version_is_for_nobody_yet(version: object) -> None:
+def test_an_envelope_of_another_version_is_not_forwarded(version: object) -> None:
     payload = parked_with({names.VERSION: version})
     assert restore(payload, NOW) == Forward(UNKNOWN_VERSION, payload, None)
 
 
 @pytest.mark.spec("R-35")
-async def test_an_envelope_of_another_version_waits_says_so_and_blocks_nobody(pair: Pair) -> None:
+async def test_an_envelope_of_another_version_waits_is_reported_and_blocks_nobody(pair: Pair) -> None:
     syphon = pair.syphon(retry_backoff_max=OFTEN, stop_timeout=timedelta(seconds=1))
     await pair.park([parked(0, x_sbpair_version=2), parked(1)])
     async with running(syphon):
@@ -96,7 +96,7 @@ async def test_an_envelope_of_another_version_waits_says_so_and_blocks_nobody(pa
 
 
 @pytest.mark.spec("R-35", "R-25")
-async def test_a_drain_does_not_end_while_one_waits(pair: Pair) -> None:
+async def test_a_drain_does_not_end_while_a_message_of_another_version_waits(pair: Pair) -> None:
     syphon = pair.syphon(retry_backoff_max=OFTEN, stop_timeout=timedelta(seconds=1))
     await pair.park([parked(0, x_sbpair_version=2)])
     draining = asyncio.create_task(syphon.drain())
@@ -109,7 +109,7 @@ async def test_a_drain_does_not_end_while_one_waits(pair: Pair) -> None:
 
 
 @pytest.mark.spec("R-35", "R-25")
-async def test_drained_is_not_told_where_no_backlog_exists(pair: Pair) -> None:
+async def test_drained_is_not_reported_where_no_backlog_exists(pair: Pair) -> None:
     syphon = pair.syphon(primary_namespace_name="kontoso")
     async with asyncio.timeout(PATIENCE):
         await syphon.drain()
@@ -118,7 +118,7 @@ async def test_drained_is_not_told_where_no_backlog_exists(pair: Pair) -> None:
 
 
 @pytest.mark.spec("R-35")
-async def test_a_clock_that_differs_is_told_by_the_first_message_that_expired_by_it(
+async def test_the_first_expired_message_reports_a_clock_difference(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syphon = pair.syphon()
@@ -146,6 +146,6 @@ async def test_a_clock_that_differs_is_told_by_the_first_message_that_expired_by
     ],
     ids=repr,
 )
-def test_a_schedule_that_is_unset_or_long_past_is_none(unset: object) -> None:
+def test_an_unset_or_long_past_schedule_is_ignored(unset: object) -> None:
     message = restored({names.SCHEDULED: unset})
     assert not message.message_annotations

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sbpair.pair.amqp.events import DispositionReceived
+from sbpair.pair.amqp.message import DataBody, Message
 from sbpair.pair.amqp.performatives import (
     ACCEPTED,
     Accepted,
@@ -19,8 +20,10 @@ from sbpair.pair.amqp.performatives import (
     Released,
 )
 from sbpair.pair.client.errors import ConnectionLostError
+from sbpair.pair.envelope.inspect import message_id_of
 from sbpair.pair.envelope.ordering import OrderStamp
-from sbpair.pair.syphon.events import MessageSetAside, MessagesForwarded, SessionHeld
+from sbpair.pair.envelope.restore import BATCH
+from sbpair.pair.syphon.events import MessageSetAside, MessagesForwarded, MessagesInDoubt, SessionHeld
 from sbpair.pair.syphon.forward.delivery import STALLED_AFTER
 from sbpair.pair.syphon.order.order_check import MAX_CLIENTS, OrderCheck
 from sbpair.pair.syphon.order.session_relay import HELD_FOR, LAST_ANSWERS, RelaySettings, SessionRelay
@@ -89,7 +92,7 @@ class Relayed:
 
 
 @driven
-async def test_one_message_is_in_flight_at_a_time_and_the_session_is_released_when_it_is_empty() -> None:
+async def test_one_message_is_in_flight_at_a_time_and_an_empty_session_is_released() -> None:
     relayed = Relayed(*map(parked, range(3)))
     assert relayed.relay.receiver is None
     await turns()
@@ -111,7 +114,7 @@ async def test_one_message_is_in_flight_at_a_time_and_the_session_is_released_wh
 
 
 @driven
-async def test_ten_messages_are_completed_at_once_while_more_wait() -> None:
+async def test_ten_messages_are_completed_together_while_more_wait() -> None:
     relayed = Relayed(*map(parked, range(13)))
     await relayed.accept(9)
     assert relayed.session.settled == []
@@ -124,7 +127,7 @@ async def test_ten_messages_are_completed_at_once_while_more_wait() -> None:
 
 
 @driven
-async def test_credit_follows_the_largest_message_and_the_session_is_asked_until_nothing_comes() -> None:
+async def test_credit_follows_the_largest_message_and_the_session_is_polled_until_empty() -> None:
     sizes: list[int] = []
     payloads = [parked(0), parked(1, more="x" * 5000), parked(2), parked(3)]
 
@@ -140,7 +143,7 @@ async def test_credit_follows_the_largest_message_and_the_session_is_asked_until
 
 
 @driven
-async def test_what_is_forwarded_is_reported_before_it_is_completed() -> None:
+async def test_a_forwarded_message_is_reported_before_it_is_completed() -> None:
     relayed = Relayed(parked(0), parked(1), report_forwards=True)
     await relayed.accept(2)
     await relayed.running
@@ -151,8 +154,31 @@ async def test_what_is_forwarded_is_reported_before_it_is_completed() -> None:
     assert event.at == pytest.approx(1_900_000_000.0)
 
 
+@pytest.mark.spec("R-243")
 @driven
-async def test_what_was_not_asked_for_is_not_reported() -> None:
+async def test_a_message_without_an_answer_is_reported_as_in_doubt() -> None:
+    relayed = Relayed(parked(0), report_forwards=True)
+    await turns()
+    relayed.link.detach()
+    await asyncio.sleep(10.0)
+    (event,) = relayed.scene.said(MessagesInDoubt)
+    assert (event.backlog, event.path, event.message_ids) == ("ordered/0", "orders", ("m0",))
+
+
+@pytest.mark.spec("R-243")
+@driven
+async def test_a_message_accepted_after_its_session_was_lost_is_reported_as_forwarded() -> None:
+    relayed = Relayed(parked(0), report_forwards=True)
+    await turns()
+    relayed.session.detached.set_result(None)
+    await turns()
+    assert relayed.scene.said(MessagesForwarded) == []
+    await relayed.accept(1)
+    assert [each.message_ids for each in relayed.scene.said(MessagesForwarded)] == [("m0",)]
+
+
+@driven
+async def test_unrequested_reports_are_not_made() -> None:
     relayed = Relayed(parked(0))
     await relayed.accept(1)
     assert relayed.scene.events == []
@@ -162,7 +188,7 @@ async def test_what_was_not_asked_for_is_not_reported() -> None:
 
 
 @driven
-async def test_poison_is_dead_lettered_after_those_before_it_were_completed() -> None:
+async def test_poison_is_dead_lettered_after_earlier_messages_were_completed() -> None:
     relayed = Relayed(parked(0), parked(1, path="forbidden"), parked(2))
     await relayed.accept(1)
     (first, second) = relayed.session.settled
@@ -203,7 +229,7 @@ async def test_a_final_refusal_of_the_destination_dead_letters_the_message_with_
 
 
 @driven
-async def test_a_refusal_without_a_condition_is_the_destinations() -> None:
+async def test_a_refusal_without_a_condition_concerns_the_destination() -> None:
     relayed = Relayed(parked(0))
     await turns()
     (message,) = relayed.link.sent
@@ -214,7 +240,9 @@ async def test_a_refusal_without_a_condition_is_the_destinations() -> None:
 
 
 @driven
-async def test_a_message_behind_a_completed_one_of_its_client_is_dead_lettered_as_out_of_order() -> None:
+async def test_a_message_behind_a_completed_later_one_of_its_client_is_dead_lettered_as_out_of_order() -> (
+    None
+):
     relayed = Relayed(parked(0, ordinal=5), parked(1, ordinal=4), parked(2, ordinal=5), parked(3, ordinal=6))
     await relayed.accept(1)
     assert relayed.link.all_sent == [1, 2]  # the first is not completed, so it may be repeated
@@ -239,7 +267,7 @@ async def test_a_message_behind_a_completed_one_of_its_client_is_dead_lettered_a
 
 
 @driven
-async def test_poison_that_holds_its_session_keeps_it_for_a_minute() -> None:
+async def test_poison_that_blocks_its_session_keeps_it_for_a_minute() -> None:
     relayed = Relayed(parked(0), parked(1, path="forbidden"), parked(2), holds_poison=True)
     await relayed.accept(1)
     (event,) = relayed.scene.said(SessionHeld)
@@ -282,7 +310,7 @@ async def test_a_message_out_of_order_holds_no_session() -> None:
 
 
 @driven
-async def test_a_session_whose_destination_waits_gives_its_place_away_and_takes_it_again() -> None:
+async def test_a_session_whose_destination_waits_releases_its_slot_and_takes_it_again() -> None:
     relayed = Relayed(parked(0), parked(1), parked(2))
     await relayed.accept(1)
     assert not relayed.relay.is_stuck
@@ -303,7 +331,7 @@ async def test_a_session_whose_destination_waits_gives_its_place_away_and_takes_
 
 
 @driven
-async def test_a_session_whose_destination_does_not_answer_gives_its_place_away_until_it_does() -> None:
+async def test_a_session_whose_destination_does_not_answer_releases_its_slot_until_it_does() -> None:
     relayed = Relayed(parked(0), parked(1))
     await asyncio.sleep(2 * STALLED_AFTER + 0.01)
     assert relayed.relay.is_stuck
@@ -329,7 +357,7 @@ async def test_the_messages_of_a_session_wait_for_the_primary_and_never_land() -
 
 
 @driven
-async def test_a_message_with_a_deadline_is_restored_again_when_it_waited() -> None:
+async def test_a_delayed_message_with_a_deadline_is_restored_again() -> None:
     deadline = "2030-03-17T17:46:55Z"  # 15 s on the driven clock
     relayed = Relayed(parked(0, **{"x-sbpair-deadline": deadline}), parked(1), link=PlayedLink(credit=0))
     await asyncio.sleep(20.0)
@@ -345,7 +373,7 @@ async def test_a_message_with_a_deadline_is_restored_again_when_it_waited() -> N
 
 
 @driven
-async def test_a_message_whose_lock_is_in_doubt_is_posted_once_the_lock_was_renewed() -> None:
+async def test_a_message_with_a_doubtful_lock_is_posted_after_the_renewal() -> None:
     relayed = Relayed(parked(0), parked(1))
     relayed.relay.lock_ends = 0.0
     await turns()
@@ -368,7 +396,7 @@ async def test_a_message_whose_lock_is_in_doubt_is_posted_once_the_lock_was_rene
 
 @pytest.mark.spec("R-23", "F-66")
 @driven
-async def test_a_destination_that_was_forgotten_while_the_lock_was_renewed_is_looked_up_again() -> None:
+async def test_a_destination_forgotten_during_a_lock_renewal_is_looked_up_again() -> None:
     forgotten, current = scenes = Scene(), Scene()
     known = deque(each.orders for each in scenes)
     relayed = Relayed(parked(0), destination_of=lambda path: known.popleft())
@@ -383,7 +411,7 @@ async def test_a_destination_that_was_forgotten_while_the_lock_was_renewed_is_lo
 
 
 @driven
-async def test_a_stopped_session_does_not_wait_for_a_message_whose_lock_is_in_doubt() -> None:
+async def test_a_stopped_session_does_not_wait_for_a_message_with_a_doubtful_lock() -> None:
     relayed = Relayed(parked(0), parked(1))
     relayed.relay.lock_ends = 0.0
     await turns()
@@ -396,7 +424,7 @@ async def test_a_stopped_session_does_not_wait_for_a_message_whose_lock_is_in_do
 
 @pytest.mark.parametrize("answer", [Modified(), None, Released()])
 @driven
-async def test_a_completion_that_is_not_confirmed_ends_the_session(answer: DeliveryState | None) -> None:
+async def test_an_unconfirmed_completion_ends_the_session(answer: DeliveryState | None) -> None:
     relayed = Relayed(parked(0), parked(1))
     relayed.session.is_silent = True
     await relayed.accept(1)
@@ -428,7 +456,7 @@ async def test_a_range_of_confirmations_counts_each_delivery_once() -> None:
 
 
 @driven
-async def test_a_stop_waits_for_the_message_in_flight_and_gives_the_rest_back() -> None:
+async def test_a_stop_waits_for_the_message_in_flight_and_releases_the_rest() -> None:
     relayed = Relayed(*map(parked, range(4)))
     await relayed.accept(1)
     relayed.relay.stop()
@@ -456,7 +484,7 @@ async def test_a_stop_waits_five_seconds_for_answers() -> None:
 
 
 @driven
-async def test_confirmations_that_do_not_come_end_with_the_session() -> None:
+async def test_missing_confirmations_end_with_the_session() -> None:
     relayed = Relayed(parked(0))
     relayed.session.is_silent = True
     await relayed.accept(1)
@@ -466,7 +494,7 @@ async def test_confirmations_that_do_not_come_end_with_the_session() -> None:
 
 
 @driven
-async def test_a_message_that_waits_for_its_destination_is_given_up_by_a_stop() -> None:
+async def test_a_stop_abandons_a_message_that_waits_for_its_destination() -> None:
     relayed = Relayed(parked(0), parked(1))
     await turns()
     relayed.link.answer(BUSY)
@@ -480,7 +508,7 @@ async def test_a_message_that_waits_for_its_destination_is_given_up_by_a_stop() 
 
 
 @driven
-async def test_a_message_that_is_held_after_a_stop_is_dropped_at_once() -> None:
+async def test_a_message_held_after_a_stop_is_dropped_at_once() -> None:
     relayed = Relayed(parked(0))
     await turns()
     relayed.relay.stop()
@@ -492,7 +520,7 @@ async def test_a_message_that_is_held_after_a_stop_is_dropped_at_once() -> None:
 
 
 @driven
-async def test_a_session_that_was_lost_is_dropped_and_a_late_acceptance_counts_as_a_lost_lock() -> None:
+async def test_a_lost_session_is_dropped_and_a_late_acceptance_counts_as_a_lost_lock() -> None:
     relayed = Relayed(*map(parked, range(3)))
     await relayed.accept(1)
     relayed.session.is_silent = True
@@ -506,7 +534,7 @@ async def test_a_session_that_was_lost_is_dropped_and_a_late_acceptance_counts_a
 
 
 @driven
-async def test_words_about_a_message_that_is_not_the_sessions_any_more_change_nothing() -> None:
+async def test_events_about_a_message_no_longer_in_the_session_change_nothing() -> None:
     relayed = Relayed(parked(0))
     await turns()
     (message,) = relayed.link.sent
@@ -535,10 +563,204 @@ async def test_a_relay_that_fails_to_connect_waits_like_any_destination() -> Non
     assert relayed.counted() == {"received": 1, "forwarded": 1, "completed": 1}
 
 
+# --- batches
+
+WIDE = 262_144  # bytes that a link announces for a batch
+
+
+def sent_in(message: Any) -> list[str]:
+    """Return the ids of the messages in a transfer."""
+    if message.message_format != BATCH:
+        return [message_id_of(message.payload)]
+    body = Message.decode(message.payload).body
+    assert isinstance(body, DataBody)
+    return [message_id_of(section) for section in body.sections]
+
+
+class Batched(Relayed):
+    """A relay whose link takes batches; the destination refuses the messages of ``bad``, and what holds one."""
+
+    def __init__(self, *payloads: bytes, bad: frozenset[str] = frozenset(), **settings: Any) -> None:
+        super().__init__(
+            *payloads, link=PlayedLink(largest_batch=WIDE), **({"credit": lambda _: 1000} | settings)
+        )
+        self.bad = bad
+        self.transfers: list[list[str]] = []
+        self.sizes: list[int] = []  # of the transfers, in bytes
+
+    async def answer(self) -> None:
+        """Answer the transfer in flight, once there is one, as the service does: all of it, or none."""
+        await turns()
+        while not (self.scene.links and self.link.sent):
+            await asyncio.sleep(0.01)
+        ids = sent_in(self.link.sent[0])
+        self.transfers.append(ids)
+        self.sizes.append(len(self.link.sent[0].payload))
+        self.link.answer(REFUSED if self.bad & set(ids) else ACCEPTED)
+        await turns()
+
+    async def answer_all(self) -> None:
+        while not self.running.done():
+            if self.scene.links and self.link.sent:
+                await self.answer()
+            else:
+                await asyncio.sleep(0.01)
+
+    @property
+    def stored(self) -> list[str]:
+        return [each for ids in self.transfers if not self.bad & set(ids) for each in ids]
+
+
+REFUSED = Rejected(Condition("amqp:invalid-field", "no"))
+
+
+@pytest.mark.spec("B-23")
+@driven
+async def test_later_messages_of_a_session_form_a_batch_once_the_link_limit_is_known() -> None:
+    relayed = Batched(*map(parked, range(40)), report_forwards=True)
+    await relayed.answer()
+    await relayed.answer()
+    await relayed.running
+    assert [len(ids) for ids in relayed.transfers] == [1, 39]
+    assert relayed.stored == [f"m{number}" for number in range(40)]
+    assert relayed.session.settled == [(1, 40, Accepted())] or relayed.session.settled == [
+        (1, 1, Accepted()),
+        (2, 40, Accepted()),
+    ]
+    reported = [each for event in relayed.scene.said(MessagesForwarded) for each in event.message_ids]
+    assert reported == relayed.stored
+    assert relayed.counted() == {"received": 40, "forwarded": 40, "completed": 40}
+
+
+@pytest.mark.spec("B-23")
+@driven
+async def test_a_batch_is_no_larger_than_the_link_announces() -> None:
+    relayed = Batched(*(parked(number, more="x" * 100_000) for number in range(6)))
+    await relayed.answer_all()
+    assert [len(ids) for ids in relayed.transfers] == [1, 2, 2, 1]
+    assert 200_000 < max(relayed.sizes) <= WIDE
+
+
+@pytest.mark.spec("B-23")
+@driven
+async def test_a_batch_holds_messages_of_one_destination() -> None:
+    paths = ["orders", "orders", "orders", "invoices", "orders", "orders"]
+    relayed = Batched(*(parked(number, path=path) for number, path in enumerate(paths)))
+    await relayed.answer_all()
+    assert relayed.transfers == [["m0"], ["m1", "m2"], ["m3"], ["m4", "m5"]]
+
+
+@pytest.mark.spec("B-23")
+@pytest.mark.parametrize("bad", [1, 2, 37, 98, 99])
+@driven
+async def test_one_bad_message_of_a_batch_is_dead_lettered_alone(bad: int) -> None:
+    relayed = Batched(*map(parked, range(120)), bad=frozenset({f"m{bad}"}))
+    await relayed.answer_all()
+    (event,) = relayed.scene.said(MessageSetAside)
+    assert (event.message_id, event.path, event.reason) == (f"m{bad}", "orders", "DestinationRefused")
+    assert relayed.stored == [f"m{number}" for number in range(120) if number != bad]
+    assert len(relayed.transfers) < 24  # 7 halvings, then batches that double
+    assert relayed.counted() == {"received": 120, "forwarded": 119, "completed": 119, "dead_lettered": 1}
+
+
+@pytest.mark.spec("B-23")
+@driven
+async def test_a_batch_of_only_bad_messages_costs_hardly_more_than_one_transfer_each() -> None:
+    relayed = Batched(*map(parked, range(100)), bad=frozenset(f"m{number}" for number in range(1, 100)))
+    await relayed.answer_all()
+    aside = [event.message_id for event in relayed.scene.said(MessageSetAside)]
+    assert aside == [f"m{number}" for number in range(1, 100)]
+    assert len(relayed.transfers) <= 100 + 7
+
+
+@pytest.mark.spec("B-23")
+@driven
+async def test_a_bad_message_of_a_batch_blocks_its_session_where_poison_does() -> None:
+    relayed = Batched(*map(parked, range(10)), bad=frozenset({"m4"}), holds_poison=True)
+    for _ in range(6):
+        if not relayed.relay.is_held:
+            await relayed.answer()
+    assert relayed.stored == ["m0", "m1", "m2", "m3"]
+    assert [event.message_id for event in relayed.scene.said(SessionHeld)] == ["m4"]
+    relayed.relay.stop()
+    await relayed.running
+    assert relayed.counted() == {"received": 10, "forwarded": 4, "completed": 4, "released": 6}
+
+
+@pytest.mark.spec("B-23")
+@driven
+async def test_a_batch_whose_answer_is_lost_is_resent_unchanged() -> None:
+    relayed = Batched(*map(parked, range(20)))
+    await relayed.answer()
+    (lost,) = relayed.link.sent
+    relayed.scene.opens.append(PlayedLink(largest_batch=WIDE))
+    relayed.link.detach()
+    await asyncio.sleep(1.0)
+    (again,) = relayed.link.sent
+    assert sent_in(again) == sent_in(lost) == [f"m{number}" for number in range(1, 20)]
+    await relayed.answer_all()
+    assert relayed.counted() == {"received": 20, "forwarded": 20, "completed": 20}
+
+
+@pytest.mark.spec("B-23")
+@driven
+async def test_a_batch_that_waits_counts_each_of_its_messages_when_its_session_is_given_up() -> None:
+    relayed = Batched(*map(parked, range(20)))
+    await relayed.answer()
+    relayed.link.answer(BUSY)
+    relayed.relay.stop()
+    await relayed.running
+    assert relayed.counted() == {"received": 20, "forwarded": 1, "completed": 1, "released": 19}
+
+
+@pytest.mark.spec("B-23")
+@driven
+async def test_a_batch_accepted_after_its_session_was_lost_counts_each_message_as_a_lost_lock() -> None:
+    relayed = Batched(*map(parked, range(20)))
+    await relayed.answer()
+    relayed.session.detached.set_result(Condition("com.microsoft:session-lock-lost"))
+    await relayed.running
+    relayed.link.answer()
+    assert relayed.counted() == {
+        "received": 20, "forwarded": 20, "released": 19, "lock_lost": 19,
+    }  # fmt: skip
+
+
+@pytest.mark.spec("B-23")
+@driven
+async def test_a_message_that_expires_in_a_waiting_batch_is_dead_lettered_and_the_others_go() -> None:
+    deadline = {"x-sbpair-deadline": "2030-03-17T17:46:55Z"}  # 15 s on the driven clock
+    relayed = Batched(parked(0), parked(1), parked(2, **deadline), parked(3))
+    await relayed.answer()
+    assert sent_in(relayed.link.sent[0]) == ["m1", "m2", "m3"]
+    relayed.link.credit = 0
+    relayed.scene.opens.append(PlayedLink(credit=0, largest_batch=WIDE))
+    relayed.link.detach()
+    await asyncio.sleep(20.0)
+    relayed.link.grant(10)
+    await relayed.answer_all()
+    assert [(each.message_id, each.reason) for each in relayed.scene.said(MessageSetAside)] == [
+        ("m2", "TTLExpiredException")
+    ]
+    assert relayed.stored == ["m0", "m1", "m3"]
+
+
+@pytest.mark.spec("B-23")
+@driven
+async def test_a_paced_destination_gets_batches_for_a_tenth_of_a_second() -> None:
+    relayed = Batched(*map(parked, range(60)))
+    relayed.scene.pace.was_out_of_reach(now())  # 50 messages a second
+    began = now()
+    await relayed.answer_all()
+    assert max(map(len, relayed.transfers[:3])) <= 5
+    assert 0.5 < now() - began < 2.0  # it doubles in a second
+    assert relayed.stored == [f"m{number}" for number in range(60)]
+
+
 # --- the check of the order
 
 
-def test_the_order_check_remembers_the_largest_number_of_each_client_epoch_and_session() -> None:
+def test_the_order_check_remembers_the_largest_number_per_client_epoch_and_session() -> None:
     check = OrderCheck()
     check.completed("s", OrderStamp("a", 1, 7))
     check.completed("s", OrderStamp("a", 1, 5))
@@ -555,7 +777,7 @@ def test_the_order_check_remembers_the_largest_number_of_each_client_epoch_and_s
     assert larger == [7, None, None, None, None]
 
 
-def test_the_order_check_forgets_the_client_that_completed_nothing_for_longest() -> None:
+def test_the_order_check_forgets_the_client_longest_without_a_completion() -> None:
     check = OrderCheck()
     for number in range(MAX_CLIENTS):
         check.completed("s", OrderStamp(f"{number:x}", 1, 9))

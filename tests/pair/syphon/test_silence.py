@@ -36,7 +36,7 @@ def test_a_silent_link_of_a_backlog_is_replaced_after_a_minute() -> None:
     play(story)
 
 
-def test_a_silent_link_of_a_session_is_released_and_the_session_accepted_again() -> None:
+def test_a_silent_session_link_is_released_and_the_session_accepted_again() -> None:
     async def story(world: Driven) -> None:
         name = ordered_backlog_name("contoso", 0)
         world.make(name, "contoso-dr", replace(ROOMY, requires_session=True))

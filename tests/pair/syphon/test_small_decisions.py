@@ -21,9 +21,6 @@ from sbpair.pair.client.errors import (
     TokenRefusedError,
 )
 from sbpair.pair.processor.options import ProcessorOptions
-from sbpair.pair.syphon.forward.credit import INITIAL_SIZE, MemoryBudget, RecentSize, Window
-from sbpair.pair.syphon.forward.delivery import Destination
-from sbpair.pair.syphon.forward.locks import FIRST_BATCH, KeptDelivery, Overflow
 from sbpair.pair.syphon.options import MAX_LINKS, MAX_QUEUES, SyphonOptions
 from sbpair.pair.syphon.watch.claims import as_fault, is_refusal
 
@@ -41,7 +38,7 @@ COUNTS = {"backlog_queue_count": (1, 10_000), "window": (1, 5000), "memory_budge
 
 
 @pytest.mark.parametrize("name", SPANS)
-def test_a_span_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None:
+def test_a_duration_option_accepts_both_ends_of_its_range(name: str) -> None:
     least, most = SPANS[name]
     for fits in (least, most):
         assert (
@@ -59,7 +56,7 @@ def test_a_span_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_a_number_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None:
+def test_a_number_option_accepts_both_ends_of_its_range(name: str) -> None:
     least, most = COUNTS[name]
     one = {"only_backlogs": (0,)}  # of all queues a syphon may serve only some
     for fits in (least, most):
@@ -72,7 +69,7 @@ def test_a_number_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None
 
 
 @pytest.mark.spec("S-24")
-def test_a_syphon_needs_no_more_links_than_a_connection_has_channels_and_claims() -> None:
+def test_the_links_of_a_syphon_fit_the_channels_of_a_connection() -> None:
     assert MAX_QUEUES <= MAX_CLAIMS - 10  # and the claims of $management and of landing
     assert MAX_LINKS <= CHANNEL_MAX - 10
     sessions = MAX_LINKS - MAX_QUEUES
@@ -90,7 +87,7 @@ def test_a_syphon_needs_no_more_links_than_a_connection_has_channels_and_claims(
 
 
 @pytest.mark.spec("S-24")
-def test_what_a_processor_and_a_window_may_have_fits_a_connection() -> None:
+def test_the_limits_of_a_processor_and_a_window_fit_a_connection() -> None:
     assert (
         3 * ProcessorOptions.MAX_SESSIONS <= CHANNEL_MAX
     )  # a session's link, its $management, and its successor
@@ -116,23 +113,17 @@ def test_what_a_processor_and_a_window_may_have_fits_a_connection() -> None:
         ({"http_proxy": "http://p"}, "http_proxy needs over_websocket: AMQP over TCP does not use a proxy"),
     ],
 )
-def test_what_the_options_cannot_mean_is_told(options: dict[str, Any], told: str) -> None:
+def test_invalid_options_raise(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError) as refused:
         SyphonOptions(**options)
     assert str(refused.value) == told
 
 
 @pytest.mark.parametrize("url", ["ftp://p", "http://", "http://p:0", "http://p:99999", "p:80", "http://[p"])
-def test_a_proxy_that_is_no_url_is_not_repeated(url: str) -> None:
+def test_an_invalid_proxy_url_is_not_repeated(url: str) -> None:
     with pytest.raises(ValueError) as told:
         SyphonOptions(over_websocket=True, http_proxy=url)
     assert str(told.value) == "http_proxy must be http:// or https:// and a host"
-
-
-def test_the_prefix_of_the_backlogs_is_a_name() -> None:
-    assert SyphonOptions(primary_namespace_name="contoso").primary_namespace_name == "contoso"
-    with pytest.raises((ValueError, TypeError)):
-        SyphonOptions(primary_namespace_name="a/b c")
 
 
 def test_the_options_say_how_to_connect() -> None:
@@ -144,7 +135,7 @@ def test_the_options_say_how_to_connect() -> None:
     assert SyphonOptions(allowed_destinations=("/a/",), only_backlogs=(0, 9)).only_backlogs == (0, 9)
 
 
-def test_a_pause_doubles_up_to_its_most_and_begins_anew_after_a_success() -> None:
+def test_a_pause_doubles_up_to_its_maximum_and_restarts_after_a_success() -> None:
     for jitter, part in ((0.0, 0.5), (0.5, 0.75), (1.0, 1.0)):
         backoff = Backoff(10.0, 1.0, lambda jitter=jitter: jitter)  # type: ignore[misc]
         assert [backoff.next_pause() for _ in range(5)] == [
@@ -155,132 +146,6 @@ def test_a_pause_doubles_up_to_its_most_and_begins_anew_after_a_success() -> Non
         assert backoff.next_pause() == part
     backoff = Backoff(1e300, 1.0, lambda: 1.0, failures=5000)
     assert backoff.next_pause() == 2.0**32
-
-
-def test_a_window_has_room_for_what_is_active_settling_and_held() -> None:
-    window = Window(1000, 10)
-    assert (window.limit, window.receives, window.next_timer()) == (256, 0, None)
-    assert Window(5, 10).limit == 5
-    assert [window.room(*each) for each in ((252, 0), (256, 0), (270, 0), (0, 7), (0, 12), (252, 0, 257))] == [
-        4, 0, 0, 3, 0, 3,
-    ]  # fmt: skip
-    wide = Window(1000, 1000)
-    assert [wide.grant(credit, 0, 0, 5.0) for credit in (256, 255, 129, 128, 0)] == [
-        None,
-        None,
-        None,
-        256,
-        256,
-    ]
-    assert (wide.receives, wide.next_timer()) == (1, 905.0)
-    assert wide.grant(0, 0, 0, 5.0) == 256
-    assert wide.receives == 2
-    assert wide.grant(3, 0, 0, 9.0, 0, 10) == 10
-    assert wide.grant(0, 0, 0, 9.0, 512) is None  # it has no credit
-    wide.message_arrived(10.0)
-    assert (wide.next_timer(), wide.handle_timer(909.9)) == (910.0, False)
-    assert (wide.handle_timer(910.0), wide.next_timer(), wide.handle_timer(911.0)) == (True, None, False)
-
-
-@pytest.mark.parametrize(("took", "limit"), [(15.0, 257), (15.1, 128)])
-def test_a_window_is_halved_by_a_message_that_took_more_than_a_quarter_of_its_lock(
-    took: float, limit: int
-) -> None:
-    window = Window(1000, 1000)
-    window.forwarded(took, 60.0)
-    assert window.limit == limit
-    full = Window(64, 1)
-    full.forwarded(1.0, 60.0)
-    assert full.limit == 64
-    for _ in range(9):
-        full.forwarded(60.0, 60.0)
-    assert full.limit == 1
-    odd = Window(7, 1)
-    odd.forwarded(60.0, 60.0)
-    assert (odd.limit, type(odd.limit)) == (3, int)
-
-
-def test_memory_is_shared_and_who_waits_is_called_once_when_half_is_free() -> None:
-    called: list[str] = []
-    budget = MemoryBudget(100_000, 4)
-
-    def one() -> None:
-        called.append("one")
-
-    assert [budget.credit(size, one) for size in (0, 1024, 5000, 10**6)] == [24, 24, 5, 1]
-    assert MemoryBudget(100_000, 0).credit(5000, one) == 20
-    budget.used = 99_999
-    assert (budget.credit(1, one), budget.waiting) == (1, {})
-    budget.used = 100_000
-    assert budget.credit(1, one) == 0
-    budget.wake_later(one)
-    budget.used = 50_001
-    budget.wake()
-    assert called == []
-    budget.used = 50_000
-    budget.wake()
-    budget.wake()
-    assert called == ["one"]
-    assert (budget.held, budget.may_hold(50_000), budget.may_hold(50_001)) == (0, True, False)
-    budget.held = 49_000
-    assert (budget.may_hold(1000), budget.may_hold(1001)) == (True, False)
-
-
-def test_the_size_that_is_expected_follows_what_comes() -> None:
-    recent = RecentSize()
-    assert recent.bytes == INITIAL_SIZE == 262_144
-    recent.update(262_144 - 400)
-    assert recent.bytes == 262_144 - 100
-    recent.update(300_000)
-    assert recent.bytes == 300_000
-    recent.update(300_000)
-    assert recent.bytes == 300_000
-
-
-class Place:
-    """The part of a destination that concerns overflow."""
-
-    def __init__(self, *, takes_more: bool) -> None:
-        self.takes_more = takes_more
-
-
-def locked(number: int, ends: float = 60.0) -> KeptDelivery:
-    return KeptDelivery(number, b"%d" % number, ends)
-
-
-def test_what_overflowed_goes_back_in_batches_that_double_while_it_is_taken() -> None:
-    overflow = Overflow()
-    open_one, stuck = (cast("Destination", Place(takes_more=each)) for each in (True, False))
-    for number in range(4 * FIRST_BATCH):
-        overflow.put(open_one, locked(number))
-    overflow.put(stuck, locked(9999))
-    assert (len(overflow), FIRST_BATCH) == (4001, 1000)
-    assert overflow.take_ready() == list(range(1000))
-    assert overflow.take_ready() == list(range(1000, 3000))
-    assert len(overflow) == 1001
-    overflow.put(open_one, locked(5000))  # stuck again, so one at a time
-    assert overflow.take_ready() == list(range(3000, 4000))
-    assert overflow.take_ready() == [5000]
-    assert overflow.take_ready() == []
-    assert [each.delivery_id for each in overflow] == [9999]
-    assert (overflow.take_all(), len(overflow), list(overflow)) == ([9999], 0, [])
-
-
-def test_a_lock_that_has_ended_is_let_go() -> None:
-    overflow, one = Overflow(), cast("Destination", Place(takes_more=False))
-    for number, ends in ((1, 5.0), (2, 6.0), (3, 5.1)):
-        overflow.put(one, locked(number, ends))
-    other = cast("Destination", Place(takes_more=True))
-    overflow.put(other, locked(4, 4.0))
-    overflow.put(cast("Destination", Place(takes_more=True)), locked(5, 4.0))
-    assert overflow.take_expired(4.0) == [4, 5]
-    overflow.put(other, locked(6))
-    overflow.put(cast("Destination", Place(takes_more=True)), locked(7))
-    assert overflow.take_ready() == [6, 7]
-    assert overflow.take_expired(4.9) == []
-    assert overflow.take_expired(5.0) == [1]
-    assert overflow.take_expired(6.0) == [2, 3]
-    assert (len(overflow), overflow._entries) == (0, {})
 
 
 def refused(symbol: str | None) -> TokenRefusedError:
@@ -299,7 +164,7 @@ def refused(symbol: str | None) -> TokenRefusedError:
         (lambda: ConnectionLostError("no"), False),
     ],
 )
-def test_a_refusal_of_the_credential_is_told_from_a_node_that_is_busy(
+def test_a_credential_refusal_is_distinguished_from_a_busy_node(
     make: Callable[[], ClientError], is_one: bool
 ) -> None:
     error = make()

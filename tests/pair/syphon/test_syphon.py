@@ -30,7 +30,7 @@ from tests.waiting import PATIENCE, until
 
 
 @pytest.mark.spec("P-42", "P-15")
-async def test_every_parked_message_comes_to_its_own_queue_and_the_backlogs_are_empty(pair: Pair) -> None:
+async def test_every_parked_message_arrives_in_its_queue_and_the_backlogs_are_empty(pair: Pair) -> None:
     paths = ["orders", "invoices"]
     for index in range(BACKLOGS):
         await pair.park([parked(n, paths[n % 2]) for n in range(index * 100, index * 100 + 100)], index)
@@ -46,7 +46,7 @@ async def test_every_parked_message_comes_to_its_own_queue_and_the_backlogs_are_
     assert pair.said(BacklogsDrained)
 
 
-async def test_a_syphon_of_one_backlog_leaves_the_others_and_does_not_speak_for_them(pair: Pair) -> None:
+async def test_a_syphon_of_one_backlog_ignores_the_others(pair: Pair) -> None:
     for index in range(BACKLOGS):
         await pair.park([parked(index)], index)
 
@@ -69,7 +69,7 @@ async def test_the_messages_of_one_backlog_keep_their_order(pair: Pair) -> None:
 
 
 @pytest.mark.spec("P-21")
-async def test_a_message_that_was_parked_looks_as_if_it_had_not_been(pair: Pair) -> None:
+async def test_a_restored_message_looks_as_if_it_had_never_been_parked(pair: Pair) -> None:
     bare = Message(application_properties={"n": 2**40}, body=DataBody((b"hello",)))
     await put(pair.primary, "orders", [bare.encode()])
     await pair.park(
@@ -86,7 +86,7 @@ async def test_a_message_that_was_parked_looks_as_if_it_had_not_been(pair: Pair)
 
 
 @pytest.mark.spec("F-73", "F-74", "F-75", "G-21")
-async def test_poison_is_set_aside_with_its_reason_and_the_rest_goes_on(pair: Pair) -> None:
+async def test_poison_is_dead_lettered_with_its_reason_and_the_rest_continues(pair: Pair) -> None:
     messages = [parked(n) for n in range(100)]
     messages[7] = parked(7, None)
     messages[8] = parked(8, "$management")
@@ -107,7 +107,7 @@ async def test_poison_is_set_aside_with_its_reason_and_the_rest_goes_on(pair: Pa
 
 
 @pytest.mark.spec("F-77", "F-42")
-async def test_a_message_for_a_queue_that_does_not_exist_is_set_aside_with_path_and_error(pair: Pair) -> None:
+async def test_a_message_for_a_missing_queue_is_dead_lettered_with_path_and_error(pair: Pair) -> None:
     await pair.park([parked(1, "nowhere"), parked(2), parked(3, "nowhere")])
 
     counters = await pair.syphon().drain()
@@ -122,7 +122,7 @@ async def test_a_message_for_a_queue_that_does_not_exist_is_set_aside_with_path_
 
 
 @pytest.mark.spec("F-61", "S-16")
-async def test_a_path_outside_the_allow_list_is_set_aside(pair: Pair) -> None:
+async def test_a_message_outside_the_allow_list_is_dead_lettered(pair: Pair) -> None:
     await pair.park([parked(1, "orders"), parked(2, "invoices")])
 
     counters = await pair.syphon(allowed_destinations=("Orders",)).drain()
@@ -132,7 +132,7 @@ async def test_a_path_outside_the_allow_list_is_set_aside(pair: Pair) -> None:
 
 
 @pytest.mark.spec("G-20", "F-44", "G-21")
-async def test_a_busy_destination_settles_nothing_and_does_not_block_the_others(pair: Pair) -> None:
+async def test_a_busy_destination_settles_nothing_and_does_not_block_others(pair: Pair) -> None:
     from sbpair.broker.faults import RejectWith
 
     await pair.park([parked(n, ["orders", "invoices"][n % 2]) for n in range(40)])
@@ -179,7 +179,7 @@ async def test_nothing_leaves_the_backlog_while_the_primary_does_not_answer(pair
 
 @pytest.mark.spec("F-33")
 @pytest.mark.parametrize("how", ["refuse", "reset"])
-async def test_while_the_primary_is_down_no_backlog_is_touched_and_after_it_everything_comes(
+async def test_no_backlog_is_touched_while_the_primary_is_down_and_all_arrives_afterwards(
     pair: Pair, how: str
 ) -> None:
     await pair.park([parked(n) for n in range(20)])
@@ -200,7 +200,7 @@ async def test_while_the_primary_is_down_no_backlog_is_touched_and_after_it_ever
     assert syphon.status.state is SyphonState.IDLE
 
 
-async def test_a_primary_lost_in_the_middle_loses_nothing(pair: Pair) -> None:
+async def test_a_primary_lost_during_a_drain_loses_nothing(pair: Pair) -> None:
     await pair.park([parked(n) for n in range(500)])
     syphon = pair.syphon(retry_backoff_max=dt.timedelta(milliseconds=200))
     draining = asyncio.create_task(syphon.drain())
@@ -219,7 +219,7 @@ async def test_a_primary_lost_in_the_middle_loses_nothing(pair: Pair) -> None:
 
 
 @pytest.mark.spec("F-46")
-async def test_a_backlog_that_does_not_exist_is_said_once_and_is_no_error(pair: Pair) -> None:
+async def test_a_missing_backlog_is_logged_once_and_is_no_error(pair: Pair) -> None:
     pair.secondary.delete_queue(pair.backlog(1))
     await pair.park([parked(n) for n in range(5)])
 
@@ -230,7 +230,7 @@ async def test_a_backlog_that_does_not_exist_is_said_once_and_is_no_error(pair: 
 
 
 @pytest.mark.spec("F-46")
-async def test_a_backlog_that_is_created_later_is_found(pair: Pair) -> None:
+async def test_a_backlog_created_later_is_found(pair: Pair) -> None:
     pair.secondary.delete_queue(pair.backlog(0))
     syphon = pair.syphon(missing_backlog_interval=dt.timedelta(seconds=1))
     shutdown = asyncio.Event()
@@ -245,7 +245,7 @@ async def test_a_backlog_that_is_created_later_is_found(pair: Pair) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spec("P-44", "F-65", "G-1", "G-2", "G-4")
-async def test_three_syphons_at_once_lose_nothing_and_make_no_duplicates() -> None:
+async def test_three_concurrent_syphons_lose_nothing_and_make_no_duplicates() -> None:
     report = await trial(syphons=3, backlogs=10, messages=4000)
     assert report.is_right, report
     assert all(report.forwarded), "they did not share the work: it proves nothing"
@@ -284,7 +284,7 @@ async def test_a_destination_with_room_for_six_gets_six_and_the_rest_waits(
 
 
 @pytest.mark.spec("G-27")
-async def test_a_stop_finishes_what_is_on_its_way_and_gives_the_rest_back_at_once(pair: Pair) -> None:
+async def test_a_stop_finishes_messages_in_flight_and_releases_the_rest_at_once(pair: Pair) -> None:
     await pair.park([parked(n) for n in range(3000)])
     syphon = pair.syphon()
     shutdown = asyncio.Event()
@@ -304,7 +304,7 @@ async def test_a_stop_finishes_what_is_on_its_way_and_gives_the_rest_back_at_onc
 
 
 @pytest.mark.spec("P-43", "G-24")
-async def test_a_parked_message_costs_a_receive_of_the_backlog_and_a_send_to_the_primary(pair: Pair) -> None:
+async def test_a_parked_message_costs_a_receive_and_a_send(pair: Pair) -> None:
     await pair.park([parked(n) for n in range(50)])
     sends = pair.primary.operations.sends
 
@@ -315,7 +315,7 @@ async def test_a_parked_message_costs_a_receive_of_the_backlog_and_a_send_to_the
 
 
 @pytest.mark.spec("G-20")
-async def test_what_was_forwarded_is_told_by_id_before_its_backlog_loses_it(pair: Pair) -> None:
+async def test_forwarded_ids_are_reported_before_the_backlog_loses_the_message(pair: Pair) -> None:
     await pair.park([parked(n, ("orders", "invoices")[n % 2]) for n in range(300)])
     syphon = pair.syphon(report_forwards=True)
     ahead: list[int] = []  # for each event, the messages reported but not yet removed
@@ -336,7 +336,7 @@ async def test_what_was_forwarded_is_told_by_id_before_its_backlog_loses_it(pair
     assert min(ahead) > 0
 
 
-async def test_without_being_asked_the_syphon_tells_no_ids(pair: Pair) -> None:
+async def test_by_default_the_syphon_reports_no_ids(pair: Pair) -> None:
     await pair.park([parked(0)])
     await pair.syphon().drain()
 
@@ -346,7 +346,7 @@ async def test_without_being_asked_the_syphon_tells_no_ids(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("given", "text"), [("a", "a"), (b"\x01\xff", "01ff"), (None, ""), (UUID(int=5), str(UUID(int=5)))]
 )
-def test_a_message_id_of_any_type_has_a_text(given: object, text: str) -> None:
+def test_a_message_id_of_any_type_has_a_text_form(given: object, text: str) -> None:
     assert (
         message_id_of(Message(properties=Properties(message_id=given), body=DataBody((b"",))).encode())
         == text
@@ -357,12 +357,12 @@ def test_a_message_without_properties_has_no_id() -> None:
     assert message_id_of(Message(body=DataBody((b"",))).encode()) == ""
 
 
-def test_a_message_that_cannot_be_read_has_no_id() -> None:
+def test_an_unreadable_message_has_no_id() -> None:
     assert message_id_of(b"\x00\x53\x73\xc0\xff") == ""
 
 
 @pytest.mark.spec("P-10")
-def test_two_namespaces_of_one_name_need_a_name_for_their_backlogs(broker: Broker) -> None:
+def test_two_namespaces_with_one_name_need_a_backlog_name(broker: Broker) -> None:
     both = [
         broker.namespace("contoso").connection_string.replace("localhost", host)
         for host in ("contoso.example", "contoso.other.example")
@@ -381,7 +381,7 @@ def test_backlogs_of_a_broker_on_this_machine_are_named_after_its_port(broker: B
 
 
 @pytest.mark.parametrize("name", ["", "a/b", " contoso", 7])
-def test_a_name_that_no_backlog_can_be_called_after_is_refused(name: object) -> None:
+def test_an_invalid_backlog_name_is_refused(name: object) -> None:
     with pytest.raises((TypeError, ValueError), match="primary_namespace_name"):
         SyphonOptions(primary_namespace_name=name)
 
@@ -398,7 +398,7 @@ def test_a_name_that_no_backlog_can_be_called_after_is_refused(name: object) -> 
         (("orders/$DeadLetterQueue",), "reserved"),
     ],
 )
-def test_an_allow_list_that_would_set_every_message_aside_is_refused(paths: object, why: str) -> None:
+def test_an_allow_list_that_excludes_every_message_is_refused(paths: object, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
         SyphonOptions(allowed_destinations=paths)  # type: ignore[arg-type]
     SyphonOptions(allowed_destinations=("/Orders/", "eu/orders"))
@@ -411,7 +411,7 @@ async def test_the_same_namespace_twice_is_an_error(pair: Pair) -> None:
 
 
 @pytest.mark.spec("F-70")
-async def test_a_message_without_a_session_for_a_queue_of_sessions_is_set_aside_with_the_reason(
+async def test_a_message_without_a_session_for_a_session_queue_is_dead_lettered_with_the_reason(
     pair: Pair,
 ) -> None:
     pair.primary.create_queue("sessions", requires_session=True)
@@ -427,7 +427,7 @@ async def test_a_message_without_a_session_for_a_queue_of_sessions_is_set_aside_
 
 
 @pytest.mark.spec("F-43")
-async def test_a_backlog_that_may_not_be_received_from_stalls_alone_and_does_not_spin(pair: Pair) -> None:
+async def test_an_unreadable_backlog_stalls_alone_without_a_busy_loop(pair: Pair) -> None:
     await pair.park([parked(1)], 0)
     await pair.park([parked(2)], 1)
     stalled = pair.secondary.description(pair.backlog(0))
@@ -451,7 +451,7 @@ async def test_a_backlog_that_may_not_be_received_from_stalls_alone_and_does_not
 
 @pytest.mark.slow
 @pytest.mark.spec("S-26")
-async def test_paths_that_do_not_exist_leave_room_for_those_that_do(pair: Pair) -> None:
+async def test_missing_paths_leave_room_for_existing_ones(pair: Pair) -> None:
     """More of them than a connection has claims: the peer keeps a claim of each, and refuses those beyond."""
     for first in range(0, 2100, 300):
         await pair.park([parked(number, f"missing-{number}") for number in range(first, first + 300)])

@@ -71,7 +71,7 @@ def counts(pair: Pair) -> tuple[int, int]:
 
 
 @pytest.mark.spec("C-2")
-async def test_messages_move_from_one_entity_to_another_when_the_transaction_commits(pair: Pair) -> None:
+async def test_a_committed_transaction_moves_messages_between_entities(pair: Pair) -> None:
     async with step(pair) as work:
         txn_id = await work.controller.declare()
         await work.move(txn_id)
@@ -83,7 +83,7 @@ async def test_messages_move_from_one_entity_to_another_when_the_transaction_com
 
 @pytest.mark.spec("C-2")
 @pytest.mark.parametrize("how", ["rolled back", "its link closed", "its connection lost"])
-async def test_a_transaction_that_does_not_commit_changes_nothing(pair: Pair, how: str) -> None:
+async def test_an_uncommitted_transaction_changes_nothing(pair: Pair, how: str) -> None:
     async with step(pair) as work:
         txn_id = await work.controller.declare()
         await work.move(txn_id)
@@ -139,7 +139,7 @@ async def test_a_failed_transaction_leaves_room_for_others(pair: Pair) -> None:
         assert work.controller._room._value == MAX_OPEN
 
 
-async def test_a_connection_that_ended_fails_what_is_asked_for(pair: Pair) -> None:
+async def test_an_ended_connection_fails_transaction_requests(pair: Pair) -> None:
     async with step(pair) as work:
         work.connection.abort()
         with pytest.raises(ConnectionLostError, match="the connection has ended"):
@@ -156,7 +156,7 @@ async def test_a_namespace_of_the_basic_tier_refuses_transactions() -> None:
             await connection.close()
 
 
-async def test_a_destination_that_does_not_exist_is_refused_when_the_link_opens(pair: Pair) -> None:
+async def test_a_missing_destination_is_refused_when_the_link_opens(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string))
     try:
         with pytest.raises((LinkRefusedError, TokenRefusedError), match="nowhere"):

@@ -72,7 +72,7 @@ LIFETIMES = {
 @pytest.mark.spec("C-2", "G-22")
 @pytest.mark.parametrize("lifetime", LIFETIMES)
 @pytest.mark.parametrize("scheduled", [None, NOW + DAY])
-def test_it_comes_back_bit_for_bit_with_its_lifetime_and_its_schedule(lifetime, scheduled):
+def test_a_message_returns_bit_for_bit_with_its_lifetime_and_schedule(lifetime, scheduled):
     span, created, expires = LIFETIMES[lifetime]
     annotations = {} if scheduled is None else {Symbol(ANNOTATION_SCHEDULED): Timestamp(scheduled)}
     message = replace(
@@ -112,7 +112,7 @@ def test_any_body_and_properties_keep_their_bytes(path, body, properties):
 
 
 @pytest.mark.spec("C-2")
-def test_what_lands_is_what_was_restored_but_for_one_annotation():
+def test_a_landed_message_equals_the_restored_one_except_for_one_annotation():
     before, after = split(RESTORED.encode()), split(address(RESTORED.encode(), "orders"))
     assert after._replace(message_annotations=b"") == before._replace(message_annotations=b"")
     said = Message.decode(address(RESTORED.encode(), "orders")).message_annotations
@@ -124,12 +124,12 @@ def test_a_destination_of_an_earlier_landing_is_replaced():
     assert twice == address(RESTORED.encode(), "orders")
 
 
-def test_peeking_shows_where_it_was_to_go_and_why_it_is_there():
+def test_peeking_shows_the_destination_and_the_reason_of_a_failed_transfer():
     found = read_parked(refused(address(RESTORED.encode(), "orders")))
     assert (found.path, found.reason) == ("orders", "QuotaExceededException")
 
 
-def test_without_a_destination_it_is_refused():
+def test_a_transfer_without_a_destination_is_refused():
     with pytest.raises(DestinationUnknownError, match="x-opt-sbpair-path"):
         park_again(refused(RESTORED.encode()))
 

@@ -15,7 +15,7 @@ class Message:
 
 
 @pytest.mark.spec("R-49")
-def test_the_next_message_costs_the_same_however_many_were_sent_before_it() -> None:
+def test_the_cost_of_the_next_message_does_not_depend_on_those_sent_before() -> None:
     def cost(sent: int) -> float:
         waiting = WaitingMessages()
         for _ in range(sent + 300):

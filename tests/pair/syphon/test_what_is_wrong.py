@@ -61,7 +61,7 @@ def pair(pair: Pair) -> Pair:
 
 @pytest.mark.spec("G-20", "G-21", "F-42", "F-43", "F-73", "F-74", "F-75", "F-77")
 @pytest.mark.parametrize("row", FOR_GOOD)
-async def test_what_can_never_be_delivered_is_set_aside_with_its_reason_and_the_rest_goes_on(
+async def test_an_undeliverable_message_is_dead_lettered_with_its_reason_and_the_rest_continues(
     pair: Pair, row: str
 ) -> None:
     wrong, options, reason = FOR_GOOD[row]
@@ -102,7 +102,9 @@ MAY_PASS = {
 
 @pytest.mark.spec("G-1", "G-4", "G-20", "F-44", "F-61")
 @pytest.mark.parametrize("row", MAY_PASS)
-async def test_what_may_pass_settles_nothing_and_is_delivered_once_when_it_has(pair: Pair, row: str) -> None:
+async def test_a_temporary_fault_settles_nothing_and_the_message_arrives_once_afterwards(
+    pair: Pair, row: str
+) -> None:
     await pair.park([parked(n) for n in range(3)])
     syphon = pair.syphon(retry_backoff_max=SOON)
     with MAY_PASS[row](pair.primary):
@@ -119,7 +121,7 @@ async def test_what_may_pass_settles_nothing_and_is_delivered_once_when_it_has(p
 
 
 @pytest.mark.spec("G-17")
-async def test_a_schedule_that_is_past_is_delivered_now(pair: Pair) -> None:
+async def test_a_past_schedule_is_delivered_now(pair: Pair) -> None:
     await pair.park([parked(1, x_ms_scheduledenqueuetimeutc=now() - HOUR), parked(2)])
     await pair.syphon().drain()
     counts = pair.primary.counts("orders")
@@ -127,7 +129,7 @@ async def test_a_schedule_that_is_past_is_delivered_now(pair: Pair) -> None:
 
 
 @pytest.mark.spec("G-15")
-async def test_what_is_left_of_a_deadline_is_the_time_to_live(pair: Pair) -> None:
+async def test_the_remaining_time_of_a_deadline_is_the_time_to_live(pair: Pair) -> None:
     await pair.park([parked(1, x_sbpair_deadline=now() + HOUR)])
     await pair.syphon().drain()
     (arrived,) = await take(pair.primary, "orders", 1)
@@ -137,7 +139,7 @@ async def test_what_is_left_of_a_deadline_is_the_time_to_live(pair: Pair) -> Non
 
 
 @pytest.mark.spec("G-23", "F-43")
-async def test_a_backlog_that_refuses_is_asked_ever_more_rarely(pair: Pair) -> None:
+async def test_a_refusing_backlog_is_retried_ever_more_rarely(pair: Pair) -> None:
     shut = pair.secondary.description(pair.backlog(0))
     pair.secondary.update_queue(pair.backlog(0), replace(shut, status="Disabled"))
     syphon, shutdown = pair.syphon(), asyncio.Event()

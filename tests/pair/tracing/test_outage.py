@@ -16,7 +16,8 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
-from sbpair import MessageParked, ObservationOptions, StoredIn
+from sbpair import ObservationOptions, StoredIn
+from sbpair.events import MessageParked
 from sbpair.observation import use_json_logs
 from sbpair.pair.tracing import current
 from sbpair.pair.tracing.current import Processing
@@ -38,9 +39,7 @@ def contexts(either: Either, queue: str = "orders") -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.spec("R-192", "C-19")
-async def test_one_trace_leads_from_the_send_through_outage_and_syphon_to_the_handler(
-    either: Either, recorded: Recorded
-) -> None:
+async def test_one_trace_connects_send_outage_syphon_and_handler(either: Either, recorded: Recorded) -> None:
     client = either.client(interval=0.0, ping=60)
     either.primary.take_down("refuse")
     sender = client.get_queue_sender("orders")
@@ -106,7 +105,7 @@ async def test_one_trace_leads_from_the_send_through_outage_and_syphon_to_the_ha
 
 @pytest.mark.spec("R-192")
 @pytest.mark.parametrize("shape", ["one", "list", "batch", "schedule"])
-async def test_a_message_is_created_once_however_it_is_sent_and_its_context_arrives(
+async def test_a_message_has_one_creation_span_and_its_context_arrives(
     either: Either, recorded: Recorded, shape: str
 ) -> None:
     client = either.client()
@@ -136,7 +135,7 @@ async def test_a_message_is_created_once_however_it_is_sent_and_its_context_arri
 
 
 @pytest.mark.spec("R-192")
-async def test_a_context_of_the_applications_own_is_carried_unchanged(
+async def test_an_existing_context_of_the_application_is_carried_unchanged(
     either: Either, recorded: Recorded
 ) -> None:
     own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -163,7 +162,7 @@ async def test_pings_peeks_and_backlog_queues_make_no_spans(either: Either, reco
 
 
 @pytest.mark.spec("R-192")
-async def test_what_the_spool_sends_later_keeps_the_context_of_the_send(
+async def test_a_spooled_message_keeps_the_context_of_its_send(
     either: Either, recorded: Recorded, tmp_path: Path
 ) -> None:
     client = either.client(interval=0.0, ping=1.0, spool=tmp_path / "spool")
@@ -183,9 +182,7 @@ async def test_what_the_spool_sends_later_keeps_the_context_of_the_send(
 
 
 @pytest.mark.spec("R-192")
-async def test_a_batch_of_the_sdks_own_is_parked_with_the_context_that_the_sdk_gave_it(
-    either: Either, recorded: Recorded
-) -> None:
+async def test_an_sdk_batch_is_parked_with_its_context(either: Either, recorded: Recorded) -> None:
     batch = ServiceBusMessageBatch(1000)
     batch.add_message(ServiceBusMessage("x"))
     sender = either.client(interval=0.0, ping=60).get_queue_sender("orders")
@@ -215,7 +212,7 @@ async def test_a_callback_of_an_event_makes_its_own_spans(either: Either, record
 
 
 @pytest.mark.spec("R-192")
-async def test_a_message_that_the_syphon_dead_letters_shows_why(either: Either, recorded: Recorded) -> None:
+async def test_a_dead_lettering_span_shows_the_reason(either: Either, recorded: Recorded) -> None:
     client = either.client(interval=0.0, ping=60)
     either.primary.take_down("refuse")
     await either.send(client.get_queue_sender("nowhere"), ServiceBusMessage("x"))
@@ -245,7 +242,7 @@ async def test_json_logs_carry_the_ids_of_the_span(either: Either, recorded: Rec
 
 
 @pytest.mark.spec("R-193")
-async def test_the_metrics_of_a_client_are_exported_too_while_it_exists(
+async def test_the_metrics_of_a_client_are_exported_while_it_exists(
     either: Either, recorded: Recorded
 ) -> None:
     client = either.client(interval=0.0, ping=60, observation=ObservationOptions(status=("127.0.0.1", 0)))
@@ -278,7 +275,7 @@ async def test_metrics_are_exported_after_tracing_was_switched_off_and_on_again(
 
 
 @pytest.mark.spec("R-193")
-async def test_sends_are_measured_with_where_they_were_stored(either: Either, recorded: Recorded) -> None:
+async def test_sends_are_measured_by_where_they_were_stored(either: Either, recorded: Recorded) -> None:
     client = either.client(interval=0.0, ping=60)
     sender = client.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("x"))
@@ -300,7 +297,7 @@ async def test_sends_are_measured_with_where_they_were_stored(either: Either, re
 
 
 @pytest.mark.spec("R-192")
-async def test_an_outcome_is_no_error_of_a_handler_and_another_exception_is(
+async def test_a_settling_exception_is_no_error_of_a_handler_and_any_other_is(
     either: Either, recorded: Recorded
 ) -> None:
     client = either.client()
@@ -333,14 +330,14 @@ async def test_an_outcome_is_no_error_of_a_handler_and_another_exception_is(
 
 
 @pytest.mark.spec("R-192")
-def test_switching_off_leaves_the_sdks_setting_as_it_was(recorded: Recorded) -> None:
+def test_switching_tracing_off_restores_the_setting_of_the_sdk(recorded: Recorded) -> None:
     assert settings.tracing_implementation() is not None
     again = use_opentelemetry()
     again()  # the second call changed nothing, and so does its undoing
     assert settings.tracing_implementation() is not None
 
 
-def test_without_a_call_the_sdks_tracing_is_off() -> None:
+def test_tracing_of_the_sdk_is_off_by_default() -> None:
     assert settings.tracing_implementation() is None
 
 

@@ -22,7 +22,7 @@ def said(program: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.spec("R-194")
-def test_clients_syphons_and_processors_import_nothing_of_opentelemetry() -> None:
+def test_clients_syphons_and_processors_do_not_import_opentelemetry() -> None:
     program = "import sys, sbpair.aio, sbpair.syphon, sbpair.processor, sbpair.observation, sbpair.tracing"
     program += "; sbpair.PairedServiceBusClient; sbpair.aio.PairedServiceBusClient"
     assert (
@@ -65,7 +65,7 @@ def test_the_creation_context_is_read_under_either_of_its_names(
     assert headers_of(properties) == found
 
 
-def test_switched_off_nothing_is_noted_in_threads_and_tasks() -> None:
+def test_switched_off_tracing_records_nothing_in_threads_and_tasks() -> None:
     current.want(current.SdkSpans.NONE)
     assert current.wanted_spans() is current.SdkSpans.ALL
     assert current.background() is None

@@ -32,6 +32,7 @@ def emulator(language: str) -> str:
 API = {
     "client": "sbpair",
     "aio": "sbpair.aio",
+    "events": "sbpair.events",
     "syphon": "sbpair.syphon",
     "processor": "sbpair.processor",
     "observation": "sbpair.observation",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from sbpair.contract.book import SUBJECTS, entries, of_subject
 from sbpair.contract.entry import Entry
@@ -33,9 +35,9 @@ NONE = "nothing: the client keeps it whatever the service does"
 
 
 def resting_on(requirements: Iterable[str]) -> list[Entry]:
-    """The entries without which one of these requirements falls."""
+    """The entries without which one of these requirements breaks."""
     wanted = set(requirements)
-    return [each for each in entries() if wanted & set(each.falls)]
+    return [each for each in entries() if wanted & set(each.breaks)]
 
 
 def promises() -> str:
@@ -48,7 +50,7 @@ def by_promise() -> str:
     """The requirements, and the entries that each rests on."""
     found: dict[tuple[str, int], list[Entry]] = {}
     for each in entries():
-        for name in each.falls:
+        for name in each.breaks:
             letter, _, number = name.partition("-")
             found.setdefault((letter, int(number)), []).append(each)
     pages = _pages()
@@ -62,19 +64,19 @@ def by_promise() -> str:
 
 
 def all_entries() -> str:
-    """Every entry by subject: what is assumed, what falls, and where it comes from."""
+    """Every entry by subject: what is assumed, what breaks, and where it comes from."""
     parts, pages = [], _pages()
     for subject, title in SUBJECTS.items():
         rows = [
             (
                 each.id,
                 each.sentence,
-                ", ".join(_linked(name, pages) for name in each.falls),
+                ", ".join(_linked(name, pages) for name in each.breaks),
                 ARTICLE.sub(lambda found: f"[{found[0]}]({LEARN}/{found[0]})", each.source),
             )
             for each in of_subject(subject)
         ]
-        parts.append(f"### {title}\n\n{table(('entry', 'assumption', 'falls', 'source'), rows)}")
+        parts.append(f"### {title}\n\n{table(('entry', 'assumption', 'breaks', 'source'), rows)}")
     return "\n".join(parts)
 
 
@@ -86,6 +88,33 @@ def sabotages() -> str:
         for first, (entry, said) in zip((True, *[False] * 99), sabotage.shows.items(), strict=False)
     ]
     return table(("a broker on which", "differs", "and says"), rows)
+
+
+def mutants() -> str:
+    """What share of the changes that nobody wrote for an entry is found, by area of the broker, and what is missed."""
+    measured = json.loads((DOCS / "evidence" / "contract.json").read_text("utf-8"))
+    areas = measured["areas"]
+    counts = {name: _counts(area) for name, area in areas.items()}
+    together = map(sum, zip(*counts.values(), strict=True))
+    rows = [_share(name, *each) for name, each in (*counts.items(), ("together", together))]
+    missed = [
+        (f"`{each['module']}`, `{each['function']}`", each["shows"], each["missed"])
+        for area in areas.values()
+        for each in area["missed"]
+    ]
+    return (
+        f"{table(('area', 'changes', 'visible', 'found', 'share'), rows)}\n"
+        f"Missed are:\n\n{table(('in', 'what shows it', 'why no entry does'), missed)}"
+    )
+
+
+def _counts(area: Mapping[str, Any]) -> tuple[int, int, int]:
+    return area["hidden"], area["found"], len(area["missed"])
+
+
+def _share(name: str, hidden: int, found: int, missed: int) -> tuple[str, ...]:
+    visible = found + missed
+    return name, f"{hidden + visible}", f"{visible}", f"{found}", f"{found / (visible or 1):.0%}"
 
 
 def _listed(found: Iterable[Entry]) -> str:
@@ -108,6 +137,7 @@ def _linked(name: str, pages: dict[str, str]) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "contract-by-promise": by_promise,
     "contract-entries": all_entries,
+    "contract-mutants": mutants,
     "contract-promises": promises,
     "contract-sabotages": sabotages,
 }

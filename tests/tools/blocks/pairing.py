@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
 from tests.tools.source import (
@@ -39,14 +39,43 @@ def events() -> str:
     return event_table("sbpair/pair/pairing/events.py", "PairingEvent", "`at` and `path`")
 
 
+OPTION_GROUPS = {
+    "Basic, and stable": (
+        *("failover_interval", "ping_primary_interval", "operation_timeout", "backlog_queue_count"),
+        *("assume_backlogs_exist", "spool", "spool_policy", "ordering", "enable_syphon", "observation"),
+    ),
+    "When an entity fails over, and when it returns": (
+        *("suspect_policy", "attempt_timeout", "slow_after", "failover_share", "return_over"),
+        *("failover_on_busy_after", "classifier", "probe", "fault_pair_on_refusal"),
+    ),
+    "What is parked, and how": ("headroom", "ttl_policy", "spill_on_quota", "primary_namespace_name"),
+    "Bounds of the spool": ("spool_max_messages", "spool_max_bytes"),
+    "The syphon of this process": ("land", "land_after"),
+}
+"""The options of a paired client by subject; those of the first group are what most programs need."""
+
+
 def options() -> str:
-    fields = documented_fields("sbpair/pair/pairing/options.py", "PairedNamespaceOptions")
-    return table(("option", "type", "default", "description"), [option_row(*field) for field in fields])
+    """A table for each group. Raises KeyError for an option that is in no group."""
+    fields = {
+        field[0]: option_row(*field)
+        for field in documented_fields("sbpair/pair/pairing/options.py", "PairedNamespaceOptions")
+    }
+    tables = [
+        f"### {name}\n\n{_options([fields.pop(each) for each in of])}" for name, of in OPTION_GROUPS.items()
+    ]
+    if fields:
+        raise KeyError(f"in no group of OPTION_GROUPS: {', '.join(fields)}")
+    return "\n".join(tables)
 
 
 def observation_options() -> str:
     fields = documented_fields("sbpair/pair/pairing/options.py", "ObservationOptions")
-    return table(("option", "type", "default", "description"), [option_row(*field) for field in fields])
+    return _options([option_row(*field) for field in fields])
+
+
+def _options(rows: Sequence[Sequence[str]]) -> str:
+    return table(("option", "type", "default", "description"), rows)
 
 
 def errors() -> str:

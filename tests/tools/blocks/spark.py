@@ -30,7 +30,18 @@ def _columns(columns: Iterable[tuple[str, str, str]]) -> str:
     )
 
 
+def audit_columns() -> str:
+    from sbpair.data.audit.result.interface import COLUMNS
+
+    parts = []
+    for name, columns in COLUMNS.items():
+        rows = [(f"`{each.name}`", f"`{each.kind}`", each.meaning, each.null) for each in columns]
+        parts.append(f"**`{name}`**\n\n{table(('column', 'type', 'meaning', 'null'), rows)}")
+    return "\n\n".join(parts)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "message-columns": message_columns,
     "drain-columns": drain_columns,
+    "audit-columns": audit_columns,
 }

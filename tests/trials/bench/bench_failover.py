@@ -18,14 +18,9 @@ from datetime import timedelta
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair import (
-    EntityFailedOver,
-    EntityRecovered,
-    PairedNamespaceOptions,
-    PairedServiceBusClient,
-    PairingEvent,
-)
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
+from sbpair.events import EntityFailedOver, EntityRecovered, PairingEvent
 from tests.trials.bench.report import figure, rounds
 
 

@@ -4,7 +4,8 @@
 
 The two senders are measured in turn, ten milliseconds each, in one process: CPU time of a send, and the difference of
 neighbouring measurements. The drain forwards 1 000 sessions of 100 messages of 1 KiB over loopback, and checks that
-all arrived; the broker runs in its own process. Prints its settings, then one JSON line per figure.
+all arrived; then over a round trip of 20 ms to both sides, 1 and 200 sessions. The broker runs in its own process.
+Prints its settings, then one JSON line per figure.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ from sbpair.syphon import Syphon, SyphonOptions
 from tests.trials.bench.bench_send import PAIRS, SENDS, no_collections
 from tests.trials.bench.process import cpu_seconds
 from tests.trials.bench.report import figure, settings
+from tests.trials.bench.site import Site, at_distance
 
 BACKLOGS = 4
 SESSIONS, EACH = 1000, 100
+FAR = {1: 3000, 200: 100}  # sessions, and the messages of each, over RTT
+RTT = 0.020  # seconds
 QUICK = 20  # times fewer sessions in a quick round
 
 
@@ -113,14 +117,14 @@ def parked(number: int, session: str, parked_id: str) -> bytes:
     ).encode()
 
 
-async def fill(secondary: str, sessions: int) -> None:
+async def fill(secondary: str, sessions: int, each: int = EACH) -> None:
     connection = await connect(parse(secondary))
     senders = [await connection.open_sender(ordered_backlog_name("contoso", i)) for i in range(BACKLOGS)]
     for session in range(sessions):
         place = place_of("orders", f"s{session}", BACKLOGS)
         sends = (
             senders[place.queue].send(parked(number, f"s{session}", place.parked_id))
-            for number in range(EACH)
+            for number in range(each)
         )
         if not all(isinstance(outcome, Accepted) for outcome in await asyncio.gather(*sends)):
             raise RuntimeError("a message was not parked")
@@ -164,6 +168,16 @@ def main() -> None:
             pipe.send("empty")
             if (arrived := pipe.recv()) != sessions * EACH:
                 raise RuntimeError(f"{arrived} of {sessions * EACH} messages arrived")
+        with at_distance(Site(primary, secondary, ""), RTT) as far:
+            for few, each in FAR.items():
+                rates_far = []
+                for _ in range(asked.rounds):
+                    asyncio.run(fill(secondary, few, each))
+                    rates_far.append(few * each / asyncio.run(drain(far.primary, far.secondary, few * each)))
+                    pipe.send("empty")
+                    if (arrived := pipe.recv()) != few * each:
+                        raise RuntimeError(f"{arrived} of {few * each} messages arrived")
+                figure("order.drain", "1/s", rates_far, 0, sessions=few, network="20 ms")
     finally:
         pipe.send(None)
         server.join(10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, log
 from random import Random
 
@@ -76,7 +76,7 @@ def failing_in(spans: tuple[tuple[float, float], ...]) -> Answers:
 
 def busy(share: float, hint: float | None = HINT) -> Answers:
     """A primary that answers *busy* to this share, and how long to wait, or not."""
-    refusal = replace(BUSY, retry_after=hint)
+    refusal = BUSY._replace(retry_after=hint)
     return lambda now, key, rng: Answer(refusal) if rng.random() < share else ACCEPTED
 
 

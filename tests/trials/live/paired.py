@@ -47,7 +47,7 @@ class _Reach:
 
     @property
     def _handler(self) -> Any:
-        if self._paired._is_closed or self._paired._runtime.is_closed:
+        if self._paired._is_closed or self._paired._runtime.sides.is_closed:
             return None
         pool = self._pool()
         stored = pool._idle if hasattr(pool, "_idle") else pool._senders

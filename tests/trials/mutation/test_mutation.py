@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.mark.spec("R-66")
 @pytest.mark.timeout(300)  # it starts Python with pytest four times
-def test_a_mutant_that_no_test_notices_is_shown_and_fails_the_run(project: Path, capfd):
+def test_an_unnoticed_mutant_is_shown_and_fails_the_run(project: Path, capfd):
     assert main(["tiny", "--all", "-n", "1"], ROOM, project) == 1
     told = json.loads(capfd.readouterr().out)
     assert told["room"] == "tiny"
@@ -45,7 +45,7 @@ def test_a_mutant_that_no_test_notices_is_shown_and_fails_the_run(project: Path,
 
 
 @pytest.mark.spec("R-66")
-def test_a_mutant_that_is_the_same_program_does_not_count(tmp_path: Path):
+def test_an_equivalent_mutant_does_not_count(tmp_path: Path):
     module = tmp_path / "module.py"
     module.write_text(
         "def x_f__mutmut_orig(a):\n    b: int = cast(int, a)\n    return b.encode('utf-8', 'strict')\n"
@@ -95,7 +95,7 @@ def test_a_mutant_that_is_the_same_program_does_not_count(tmp_path: Path):
         ("return zip(a, b, strict=True)", "return zip(a, None, strict=True)", False),
     ],
 )
-def test_words_may_be_spelled_otherwise_but_not_left_out(
+def test_texts_may_be_changed_but_not_removed_by_mutants(
     tmp_path: Path, old: str, new: str, is_same: bool
 ) -> None:
     module = tmp_path / "module.py"
@@ -116,7 +116,7 @@ def test_every_way_to_take_out_an_assertion_is_the_same_program(tmp_path: Path) 
 
 
 @pytest.mark.spec("R-66")
-def test_a_shortcut_does_not_count_while_its_line_is_there(tmp_path: Path) -> None:
+def test_a_shortcut_does_not_count_while_its_line_exists(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     text = "def x_split__mutmut_orig(a):\n    usual = find(a)\ndef x_split__mutmut_1(a):\n    usual = {}\n"
     module.write_text(text.format("None"))
@@ -126,7 +126,7 @@ def test_a_shortcut_does_not_count_while_its_line_is_there(tmp_path: Path) -> No
 
 
 @pytest.mark.spec("R-66")
-def test_of_the_tests_that_reach_a_function_the_quickest_are_run():
+def test_the_quickest_tests_that_reach_a_function_are_run():
     durations = {"slow": 9.0, "quick": 0.5, "middling": 1.0}
     assert _quickest(list(durations), durations, 2.0) == ["quick", "middling"]
     assert _quickest(["slow"], durations, 2.0) == ["slow"]

@@ -76,6 +76,7 @@ class Client:
             busy_limit=shape.busy_limit,
             retry=RetryPolicy(),
             keeps_order=shape.keeps_order,
+            policy=HealthPolicy(slow_after=shape.slow_after),
         )
         self._turns: dict[str, TaskTurns] = {}
         self._numbering = Numbering(f"{rng.getrandbits(64):016x}" if shape.keeps_order else "0", CLOCK.now())
@@ -534,10 +535,11 @@ class Client:
 
     def _answered(self, path: str, failure: Failure | None, took: float) -> None:
         """What the primary said of one attempt, after so many seconds: for the check of the interval."""
-        is_slow = failure is None and took >= HealthPolicy().slow_after  # H-4
+        slow_after = self.world.shape.slow_after
+        is_slow = failure is None and took >= slow_after  # H-4
         has_failed = failure in (Failure.UNAVAILABLE, Failure.BUSY) or is_slow
         if has_failed or failure is None:  # a full queue, or a missing right, says nothing of its health
-            times = int(took // HealthPolicy().slow_after) if is_slow else 1
+            times = int(took // slow_after) if is_slow else 1
             self._attempts[path].extend([(self.world.now, has_failed)] * times)
         if failure is None:
             self._failing.pop(path, None)

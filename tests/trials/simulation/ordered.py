@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Sequence as Payloads
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -15,7 +16,9 @@ from unittest.mock import patch
 
 from azure.servicebus import ServiceBusMessage
 
+from sbpair.pair.envelope.restore import batched
 from sbpair.pair.pairing.decide.fence import Fence
+from sbpair.pair.syphon.order import session_relay
 
 from .history import History
 
@@ -62,7 +65,7 @@ def drawn_sequences(rng: Random, clients: int, workload: float) -> list[Sequence
     drawn = []
     for client in range(clients):
         for index in range(rng.randint(1, 2)):
-            count = rng.randint(4, 12)
+            count = rng.choice((4, 8, 12, 30))
             burst = [
                 rng.uniform(0, 0.05) if rng.random() < 0.5 else rng.uniform(0, workload / count)
                 for _ in range(count)
@@ -75,6 +78,18 @@ def drawn_sequences(rng: Random, clients: int, workload: float) -> list[Sequence
 def open_fence() -> Iterator[None]:
     """Have the fence let every session pass."""
     with patch.object(Fence, "lets_pass", lambda self, place: True):
+        yield
+
+
+@contextmanager
+def counted_batches(history: History) -> Iterator[None]:
+    """Note each batch in which a syphon sends messages of a session."""
+
+    def counted(payloads: Payloads[bytes]) -> bytes:
+        history.reached["ordered messages in a batch"] += len(payloads)
+        return batched(payloads)
+
+    with patch.object(session_relay, "batched", counted):
         yield
 
 

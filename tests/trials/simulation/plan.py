@@ -79,6 +79,7 @@ class Shape:
     poison: int
     has_deadlines: bool  # ttl_policy="deadline", and messages that do not live long
     hot: str  # the entity that most messages are for, and most faults hit
+    slow_after: float  # seconds
     is_durable: bool = False  # both brokers keep their namespace on disk, and can die
     has_spool: bool = False  # the senders have one
     keeps_order: bool = False  # the order of sessions is kept
@@ -173,7 +174,7 @@ def drawn_interruptions(rng: Random, shape: Shape) -> list[Fault]:
 
 
 def drawn_shape(rng: Random) -> Shape:
-    return Shape(
+    shape = Shape(
         backlogs=rng.randint(1, 3),
         clients=rng.randint(1, 3),
         syphons=rng.choice((1, 1, 2)),
@@ -187,7 +188,9 @@ def drawn_shape(rng: Random) -> Shape:
         poison=rng.choice((0, 0, 1, 3)),
         has_deadlines=rng.random() < 0.3,
         hot=rng.choice(ENTITIES),
+        slow_after=10.0,
     )
+    return replace(shape, slow_after=2.0) if shape.messages % 2 else shape
 
 
 def drawn_crashes(rng: Random, plan: Iterable[Fault]) -> list[Fault]:

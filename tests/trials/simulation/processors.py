@@ -17,10 +17,12 @@ from sbpair.pair.auth.connection_string import NamespaceAccess, parse
 from sbpair.pair.ground.side import Side
 from sbpair.pair.processor.aio import PairedServiceBusProcessor
 from sbpair.processor import LockEnded, ProcessorEvent, ProcessorOptions, ReceivedMessage
+from tests.pair.runtimes import runtime_of
 
 from .history import Handled
 from .network import HOST
 from .plan import HEALED, PRIMARY, SECONDARY
+from .virtual_loop import EPOCH
 
 if TYPE_CHECKING:
     from .world import World
@@ -71,7 +73,7 @@ class ProcessorProcess:
     @property
     def is_busy(self) -> bool:
         """Whether a message is in hand, or a settlement without its confirmation."""
-        cores = (each._runtime for each in self._processors)
+        cores = (runtime_of(each) for each in self._processors)
         return any(link.unsettled for core in cores if core is not None for link in core.links.values())
 
     def has_handled(self, path: str, message_id: str) -> bool:
@@ -88,7 +90,7 @@ class ProcessorProcess:
         self.is_dead = True
         for pipe in self._world.network.pipes(self._name):
             pipe.cut()
-        cores = [each._runtime for each in self._processors if each._runtime is not None]
+        cores = [runtime_of(each) for each in self._processors if runtime_of(each) is not None]
         for core in cores:
             core.dispatcher.cancel_running(Exception("the process is dead"))
         return asyncio.ensure_future(self._forget(cores))
@@ -104,6 +106,8 @@ class ProcessorProcess:
         history, name, began = self._world.history, str(message.message_id), self._world.now
         history.note(began, self._name, "handling", name, f"{path} of {SIDES[message.side]}")
         key = path, name
+        ends = message.locked_until_utc  # its link can be gone before its handler begins
+        locked_at = began if ends is None else ends.timestamp() - EPOCH - LOCK
         session = f"session {message.session_id}" if path.endswith("ordered") else name
         self._check_new(key, (path, session), began)
         self._running |= {key, (path, session)}
@@ -121,10 +125,7 @@ class ProcessorProcess:
             now - began,
             is_again=any((each.path, each.message_id) == key for each in history.handled),
         )
-        since = min(
-            self._world.locked_at.get(key, began), began
-        )  # its link can be gone before its handler begins
-        history.handled.append(Handled(self._name, path, name, since, now))
+        history.handled.append(Handled(self._name, path, name, min(locked_at, began), now))
         if message.session_id is not None:
             self._world.sessions.setdefault(message.session_id, []).append(name)
 

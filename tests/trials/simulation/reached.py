@@ -56,6 +56,7 @@ MUST_REACH = (
     "broker crashed before it answered",
     "came back from disk",
     "ordered sessions that arrived",
+    "ordered messages in a batch",
     "fence seen empty",
     "fence held",
     "fence not proved",

@@ -34,7 +34,7 @@ from .grey import BY_RULE, drawn_grey, drawn_half, drawn_trouble, token_service
 from .history import History
 from .instruments import watching
 from .network import HOST
-from .ordered import check_order, drawn_sequences, open_fence
+from .ordered import check_order, counted_batches, drawn_sequences, open_fence
 from .payloads import drawn_message, encoded, stored
 from .plan import (
     ENTITIES,
@@ -143,7 +143,7 @@ def run(seed: int, keep: Sequence[int] | None = None, *, has_fence: bool = True)
     loop.set_exception_handler(lambda _, said: history.wrong(f"unheard: {_told(said)}"))
     asyncio.set_event_loop(loop)
     fence = nullcontext() if has_fence else open_fence()
-    with one_time(loop), _seeded(rng.getrandbits(32)), _quiet(), fence:
+    with one_time(loop), _seeded(rng.getrandbits(32)), _quiet(), fence, counted_batches(history):
         try:
             loop.run_until_complete(Run(loop, rng, shape, plan, history, spool, order, processing).play())
             find_left(loop, history)

@@ -65,7 +65,7 @@ def violations(seeds: range = SEEDS) -> str:
     "G-1", "G-2", "G-3", "G-4", "G-5", "G-12", "G-15", "G-20", "G-22", "G-26", "F-35", "P-20", "P-31", "P-32"
 )
 @pytest.mark.spec("C-11", "C-13", "C-15", "C-16")
-def test_whatever_goes_wrong_every_acknowledged_message_comes_home_and_only_faults_make_copies():
+def test_every_acknowledged_message_comes_home_and_only_faults_make_copies():
     reached: Counter[str] = Counter()
     for seed in SEEDS:
         history = run(seed).history
@@ -101,7 +101,7 @@ def test_a_seed_replays_exactly_in_another_process_with_another_hash_seed():
     assert f"digest {run(7).digest}" in told[0]
 
 
-def test_every_reason_for_which_the_syphon_sets_aside_is_played():
+def test_every_dead_letter_reason_of_the_syphon_is_played():
     assert {reason for _, reason in POISON} == DEAD_LETTER_REASONS
     assert {f"dead letter {reason}" for reason in DEAD_LETTER_REASONS} <= set(MUST_REACH)
 
@@ -109,12 +109,12 @@ def test_every_reason_for_which_the_syphon_sets_aside_is_played():
 @pytest.mark.parametrize(
     "seed", [pytest.param(795, id="syphon"), pytest.param(4906, id="processor while it stops")]
 )
-def test_a_process_that_dies_at_the_end_is_not_born_after_it(seed):
+def test_a_process_that_dies_at_the_end_is_not_restarted(seed):
     assert run(seed).history.violations == []
 
 
 @pytest.mark.spec("G-4", "Q-4")
-def test_what_its_backlog_cannot_complete_with_a_partition_down_may_come_once_more():
+def test_a_message_its_partitioned_backlog_cannot_complete_may_arrive_once_more():
     history = History()
     history.hops += [Hop("syphon-0", "m1", 1.0), Hop("syphon-1", "m1", 2.0)]
     assert history.ambiguity("m1") == 0
@@ -125,7 +125,7 @@ def test_what_its_backlog_cannot_complete_with_a_partition_down_may_come_once_mo
 
 
 @pytest.mark.spec("G-4", "Q-4")
-def test_a_completion_is_noted_as_refused_for_a_partition_that_is_down_alone():
+def test_a_refused_completion_is_noted_only_if_its_partition_is_down():
     seen = []
 
     class Watcher:
@@ -161,11 +161,11 @@ def test_a_completion_is_noted_as_refused_for_a_partition_that_is_down_alone():
         pytest.param(4629, id="a partition is down when what was forwarded is to be completed"),
     ],
 )
-def test_what_broke_once_is_played_again(seed):
+def test_a_recorded_failure_is_replayed(seed):
     assert run(seed).history.violations == []
 
 
-def test_what_a_namespace_puts_off_is_noted_for_whom_and_when_it_was_asked(monkeypatch):
+def test_a_deferred_answer_is_noted_with_its_client_and_time(monkeypatch):
     network = Network(*[None] * 6)
     monkeypatch.setattr(network, "actor", "syphon-1")
     seen = []
@@ -267,7 +267,7 @@ def pings_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     tick = Pair.handle_timer
 
     def forgetful(self, now):
-        self._pinging.clear()
+        self._pings.all_lost()
         return tick(self, now) * 2
 
     monkeypatch.setattr(Pair, "handle_timer", forgetful)
@@ -518,6 +518,7 @@ SHOWN_BY = {
     lands_and_completes_nothing: 10,
     lands_and_goes_home: 6,
     waits_as_long_as_a_hint_says_whatever_time_is_left: 170,
+    waits_for_an_answer_as_long_as_there_is_time: 192,
     never_asks_again_for_a_token_that_did_not_come: 31,
     judges_by_share_before_an_interval_of_trouble: 5,
     raises_what_a_trial_could_not_send: 42,
@@ -526,13 +527,13 @@ SHOWN_BY = {
 
 
 @pytest.mark.parametrize(("mutant", "seen"), [pytest.param(*each, id=each[0].__name__) for each in MUTANTS])
-def test_a_program_that_is_broken_on_purpose_is_caught(mutant, seen, monkeypatch):
+def test_a_deliberately_broken_program_is_caught(mutant, seen, monkeypatch):
     mutant(monkeypatch)
     found = violations(range(SHOWN_BY.get(mutant, 0), 240))
     assert any(promise in found for promise in seen.split(" or ")), found
 
 
-def test_a_violation_is_shown_with_the_faults_it_needs(monkeypatch):
+def test_a_violation_is_shown_with_only_the_necessary_faults(monkeypatch):
     takes_an_unsure_send_for_accepted(monkeypatch)
     seed = next(seed for seed in range(36, 96) if run(seed).history.violations)  # one of few faults
     smaller = shrunk(seed)

@@ -1,8 +1,7 @@
 """An event loop with a virtual clock: it jumps to the next timer as soon as nothing is left to do.
 
 Everything that runs on it, including the syphon's own tasks, sees one time: the loop's, and by :func:`one_time`
-that of the ``time`` module too. No socket is opened: ``create_connection`` asks
-the network of the simulation.
+that of the ``time`` module too. No socket is opened: ``create_connection`` asks the network of the simulation.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import selectors
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -47,6 +47,21 @@ class _Jump(selectors.SelectSelector):
         return []
 
 
+@dataclass
+class Dialled:
+    """Stands for the socket of a connection that its protocol does not have yet."""
+
+    host: str
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+
+async def dial(host: str, port: int) -> Dialled:
+    """Stands for the way in which our client opens sockets."""
+    return Dialled(host)
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop of one run; ``network`` is set before anything connects."""
 
@@ -60,9 +75,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.seconds
 
     async def create_connection(  # type: ignore[override]
-        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, *_: object, **__: object
+        self,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        host: str = "",
+        *_: object,
+        sock: Dialled | None = None,
+        **__: object,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        return await self.network.connect(protocol_factory, host)
+        return await self.network.connect(protocol_factory, host if sock is None else sock.host)
 
 
 @contextmanager
@@ -76,4 +96,5 @@ def one_time(loop: VirtualLoop) -> Iterator[None]:
             ("time_ns", lambda: round(EPOCH * 1e9) + round(loop.seconds * 1e9)),
         ):
             stack.enter_context(patch.object(time, name, told))
+        stack.enter_context(patch("sbpair.pair.client.dial.connect_in_loop", dial))
         yield

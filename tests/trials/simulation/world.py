@@ -89,7 +89,6 @@ class World:
         self.sessions: dict[
             str, list[str]
         ] = {}  # by session, the ids in the order in which a consumer had them
-        self.locked_at: dict[tuple[str, str], float] = {}  # by entity and message id, the last time
         self._stalls: dict[tuple[str, str], float] = {}  # until when, by process and side
         self.processed = [each for path in shape.processed for each in readable(path)]
         self.is_duplicate: Callable[[str, str, str], bool]  # whether a processor has handled it before
@@ -524,7 +523,6 @@ class World:
             self.history.reached[f"dead letter {reason}"] += 1
 
     def locked(self, path: str, message: StoredMessage) -> None:
-        self.locked_at[path, str(message.message_id)] = self.now
         if path not in self.backlogs:
             return
         self.history.note(self.now, self.network.actor, "locked", str(message.message_id), path)

@@ -18,7 +18,7 @@ NONE = Allowance(least=0)
 
 @pytest.mark.long
 @pytest.mark.spec("F-71", "G-1", "G-2", "G-4")
-def test_while_the_primary_goes_down_again_and_again_nothing_is_lost_and_nothing_grows(tmp_path: Path):
+def test_repeated_primary_outages_lose_nothing_and_leak_nothing(tmp_path: Path):
     plan = Plan(seconds=15, period=5, down=2, rate=80, sample_every=0.5)
     report = Soak(plan, tmp_path).run()
     assert report.found.is_conserved
@@ -44,7 +44,7 @@ def test_while_the_primary_goes_down_again_and_again_nothing_is_lost_and_nothing
         pytest.param([100.0] * 20 + [101.0] * 10, True, id="a step in the last third"),
     ],
 )
-def test_what_goes_on_growing_after_the_warm_up_is_not_flat(samples: list[float], grows: bool):
+def test_growth_after_the_warm_up_is_not_flat(samples: list[float], grows: bool):
     assert trend(samples, NONE).is_flat is not grows
 
 
@@ -57,18 +57,18 @@ def test_what_goes_on_growing_after_the_warm_up_is_not_flat(samples: list[float]
         (Allowance(least=5, share=0.1), 111, False),
     ],
 )
-def test_what_is_allowed_is_the_larger_of_an_amount_and_a_share(
+def test_the_allowance_is_the_larger_of_an_amount_and_a_share(
     allowance: Allowance, after: float, is_flat: bool
 ):
     assert trend([100.0] * 6 + [after] * 3, allowance).is_flat is is_flat
 
 
-def test_a_leak_of_one_descriptor_an_outage_is_found_in_twenty_minutes():
+def test_a_leak_of_one_descriptor_per_outage_is_found_in_twenty_minutes():
     outage = 30  # samples
     assert not trend([20.0 + n // outage for n in range(1200)], ALLOWANCES["descriptors"]).is_flat
 
 
-def test_a_leak_of_a_hundred_bytes_a_message_is_found_in_twenty_minutes():
+def test_a_leak_of_a_hundred_bytes_per_message_is_found_in_twenty_minutes():
     kib_a_second = 100 * 200 / 1024  # at 200 messages a second
     assert not trend([40_000 + kib_a_second * n for n in range(1200)], ALLOWANCES["memory"]).is_flat
 
@@ -78,7 +78,7 @@ def test_too_few_samples_are_refused():
         trend([1.0] * 8, NONE)
 
 
-def test_what_a_process_holds_is_seen():
+def test_the_resources_of_a_process_are_measured():
     before = usage_of(os.getpid())
     is_over, block = threading.Event(), b"x" * 32 * 1024 * 1024
     reading, writing = os.pipe()
@@ -97,7 +97,7 @@ def test_what_a_process_holds_is_seen():
     assert isinstance(held, Usage)
 
 
-def test_the_outages_come_in_turn_at_the_end_of_each_period():
+def test_the_kinds_of_outage_alternate_at_the_end_of_each_period():
     plan = Plan(seconds=120, period=30, down=10, rate=1, sample_every=1)
     assert list(plan.outages()) == [
         ("refuse", 20, 30),

@@ -29,10 +29,12 @@ from sbpair.broker.cli.broker.arguments import (
 )
 from sbpair.broker.cli.broker.config import planned_namespaces, with_broker_config
 from sbpair.broker.cli.broker.endpoints import read_faults, serving_control, serving_page
+from sbpair.broker.cli.broker.export import export
 from sbpair.broker.cli.broker.long_lived import short_collections
 from sbpair.pair.cli.errors import ConfigurationError, ExitCode
 from sbpair.pair.cli.parameters import ExistingPath
 from sbpair.pair.cli.signals import SIGNALS, StopRequest, stop_with_stdin
+from sbpair.pair.ground.entity_settings import SESSIONS
 
 if TYPE_CHECKING:
     from sbpair.broker import Broker, NamespaceControl, QueueDescription, TopicDescription
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 NAMESPACES = ("contoso:5672", "contoso-dr:5673")
 USUAL_PORT = 5672
-# what the vendor's emulator has
+# the entities of the vendor's emulator
 EMULATOR_NAMESPACES = (("sbemulatorns", USUAL_PORT),)
 EMULATOR_MANAGEMENT = 5300
 TIERS = ("Basic", "Standard", "Premium")
@@ -49,7 +51,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @with_broker_config
-@click.command("broker")
+@click.group("broker", invoke_without_command=True, subcommand_metavar="[export ...]")
 @click.option(
     "--namespace",
     "namespaces",
@@ -64,7 +66,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     "queues",
     type=QueueInNamespace(),
     multiple=True,
-    help="Create this queue at start, with the settings of a file, e.g. contoso/carts,requires_session=true.",
+    help=f"Create this queue at start, with the settings of a file, e.g. contoso/carts,{SESSIONS.name}=true.",
 )
 @click.option(
     "--topic",
@@ -143,7 +145,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option(
     "--strict",
     is_flag=True,
-    help="Print what clients send and the service would not read; end with exit code 1 if there was any.",
+    help="Print what clients send and the service would not read; end with exit code 1 if there was any. "
+    "Refuse an emulator's file with a key that has no effect.",
 )
 @click.option("--open-access", is_flag=True, help="Accept any key. For a laptop, never for a network.")
 @click.option("--allow-faults", is_flag=True, help="Accept faults over HTTP, on a loopback port of its own.")
@@ -220,7 +223,10 @@ def command(
       sbpair broker --queue contoso/orders --faults plan.toml --allow-faults
       sbpair broker --config config.json --emulator
       sbpair broker --queue contoso/orders --print-env > broker.env &
+      sbpair broker export --from contoso=env:CONTOSO > broker.toml
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return ExitCode.OK  # serves nothing
     if as_json and print_env:
         raise click.UsageError("--json and --print-env exclude each other", click.get_current_context())
     if one_port and print_env:
@@ -229,7 +235,7 @@ def command(
             "which a shell's programs would look up on the internet; leave out --one-port"
         )
         raise click.UsageError(problem, click.get_current_context())
-    plans = planned_namespaces()
+    plans = planned_namespaces(is_strict=strict)
     if emulator:
         open_access = True
         management_port = EMULATOR_MANAGEMENT if management_port is None else management_port
@@ -247,7 +253,7 @@ def command(
     if ends_with_stdin:
         stop_with_stdin(stop)
 
-    from sbpair.broker import Broker, ShiftedClock  # late: loads what --help does not need
+    from sbpair.broker import Broker, ShiftedClock  # late: --help does not need it
 
     with (
         short_collections(),
@@ -299,8 +305,11 @@ def command(
     return ExitCode.FAILED if unread is not None and unread.count else ExitCode.OK
 
 
+command.add_command(export)
+
+
 class UnreadLines(logging.Handler):
-    """Prints each line about something that a client sent and the service would not read, and counts them."""
+    """Prints a line for each element of a client's request that the service would not read, and counts them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -308,7 +317,7 @@ class UnreadLines(logging.Handler):
 
     @classmethod
     def listen(cls) -> UnreadLines:
-        """Return one that listens from now on, in place of the log."""
+        """Return an instance that from now on listens in place of the log."""
         lines = cls()
         logger = logging.getLogger("sbpair.broker.unread")
         logger.addHandler(lines)
@@ -316,7 +325,7 @@ class UnreadLines(logging.Handler):
         return lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one."""
+        """Print one log line."""
         self.count += 1
         click.echo(f"sbpair: strict: {record.getMessage()}", err=True)
 
@@ -324,7 +333,7 @@ class UnreadLines(logging.Handler):
 def _of_emulator(
     namespaces: tuple[tuple[str, int], ...], plans: list[NamespacePlan]
 ) -> tuple[tuple[str, int], ...]:
-    """Return the emulator's namespace where the flags name none."""
+    """Return the emulator's namespace if the flags name none."""
     source = click.get_current_context().get_parameter_source("namespaces")
     return EMULATOR_NAMESPACES if source is ParameterSource.DEFAULT and not plans else namespaces
 

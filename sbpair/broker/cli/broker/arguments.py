@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -11,13 +11,13 @@ from sbpair.pair.cli.parameters import read_setting
 
 if TYPE_CHECKING:
     from sbpair.broker import QueueDescription, SubscriptionDescription, TopicDescription
+    from sbpair.broker.entities.descriptions import AnyDescription
 
 SUBSCRIPTIONS = re.compile("/subscriptions/", re.IGNORECASE)
 PARTITIONED, PARTITIONING = "partitioned", "enable_partitioning"
 OFF = "off"
 ANYWHERE_FREE = "127.0.0.1:0"
 HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", re.ASCII)
-Described = TypeVar("Described")
 NAME = re.compile("[A-Za-z][A-Za-z0-9-]{0,49}")  # as the service's, except for its minimum length
 
 
@@ -81,7 +81,7 @@ class TopicAtStart(NamedTuple):
 
 
 class QueueInNamespace(click.ParamType[QueueAtStart]):
-    """`contoso/orders`, or with settings `contoso/carts,requires_session=true,partitioned`."""
+    """`contoso/orders`, or with settings `contoso/carts,max_delivery_count=3,partitioned`."""
 
     name = "namespace/queue[,setting=value]"
 
@@ -99,7 +99,7 @@ class QueueInNamespace(click.ParamType[QueueAtStart]):
 
 
 class TopicInNamespace(click.ParamType[TopicAtStart]):
-    """`contoso/events`, or `contoso/events/Subscriptions/billing`; settings are of what is named last."""
+    """`contoso/events`, or `contoso/events/Subscriptions/billing`; settings apply to the last name in the path."""
 
     name = "namespace/topic[/Subscriptions/name][,setting=value]"
 
@@ -134,7 +134,7 @@ def _path_and_settings(value: str) -> tuple[str, dict[str, object]]:
     return path, dict(read_setting(each, f"{path}: ") for each in settings)
 
 
-def _describe(kind: type[Described], path: str, settings: dict[str, object]) -> Described:
+def _describe(kind: type[AnyDescription], path: str, settings: dict[str, object]) -> AnyDescription:
     """Return the description with these settings, which are the keys of a configuration file.
 
     Raises BadConfigurationError.

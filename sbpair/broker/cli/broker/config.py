@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -14,6 +14,7 @@ from sbpair.pair.cli.errors import ConfigurationError
 if TYPE_CHECKING:
     from sbpair.broker.configuration import NamespacePlan
 
+Configured = TypeVar("Configured", bound=click.Command)
 HELP = "A TOML file of options and namespaces, or the emulator's config.json."
 
 
@@ -32,39 +33,44 @@ def broker_config_option() -> click.Option:
     return option
 
 
-def with_broker_config(command: click.Command) -> click.Command:
+def with_broker_config(command: Configured) -> Configured:
     """Add the broker's --config to ``command``."""
     command.params.append(broker_config_option())
     return command
 
 
 def is_json(file: Path) -> bool:
-    """Whether ``file`` is the emulator's: named `.json`, or starting with a brace.
+    """Whether ``file`` is the emulator's: named `.json`, or starting with a brace or a comment of JSON.
 
     Raises ConfigurationError for a file that cannot be read.
     """
-    return file.suffix.lower() == ".json" or read_config_text(file).lstrip().startswith("{")
+    return file.suffix.lower() == ".json" or read_config_text(file).lstrip().startswith(("{", "//", "/*"))
 
 
-def planned_namespaces() -> list[NamespacePlan]:
+def planned_namespaces(*, is_strict: bool) -> list[NamespacePlan]:
     """Return the namespaces of this run's --config file; none without one.
 
-    Raises ConfigurationError when the file is invalid.
+    Keys of the emulator's file that have no effect are printed as warnings. Raises ConfigurationError when the file
+    is invalid, and for such a key if ``is_strict``.
     """
     file: Path | None = click.get_current_context().meta.get(META)
     if file is None:
         return []
     from sbpair.broker.configuration import read_emulator_file, read_namespaces
-    from sbpair.pair.auth.reference import resolve
+    from sbpair.pair.auth.connection_string import resolve
 
     if is_json(file):
-        return read_emulator_file(str(file), read_config_text(file))
+        return read_emulator_file(str(file), read_config_text(file), None if is_strict else _warn)
     values = namespaces_of(read(file))
     if values is None:
         return []
     if not isinstance(values, dict):
         raise ConfigurationError(f"{file}: broker.namespaces: expected a table")
     return read_namespaces(str(file), values, _beside(file, resolve))
+
+
+def _warn(text: str) -> None:
+    click.echo(f"sbpair: warning: {text}", err=True)
 
 
 def _beside(file: Path, resolve: Callable[[str, str], str]) -> Callable[[str, str], str]:

@@ -22,7 +22,7 @@ def read_faults(path: Path | None) -> list[PlannedFault]:
         return []
     from sbpair.broker import BrokerError
     from sbpair.broker.faults.plan import read_plan
-    from sbpair.pair.auth.reference import read_text
+    from sbpair.pair.auth.connection_string import read_text
 
     try:
         return read_plan(read_text(path, "--faults", MAX_PLAN_BYTES))

@@ -25,7 +25,7 @@ ALL_AGAIN = 3600.0  # seconds after which everything set aside is collected once
 
 
 class LongLivedObjects:
-    """Sets aside what survived a long full collection: the next one visits only what is newer.
+    """Sets aside the objects that survived a long full collection: the next one visits only newer objects.
 
     Objects set aside are still freed by their reference counts. Those in cycles are not, so once an hour a long
     collection returns everything to the collector.

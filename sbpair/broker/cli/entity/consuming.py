@@ -1,7 +1,7 @@
-"""Receiving from one entity until enough messages are handled, none arrive for a while, or a signal.
+"""Receiving from one entity until enough messages are handled, no message arrives for a while, or a signal comes.
 
-A message is completed after the caller has handled it, and the broker's answer is awaited. Messages received but not
-handled are released.
+A message is completed after the caller has handled it, and the broker's answer is awaited. Messages that were received
+but not handled are released.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ async def _wait_for_arrival(
 async def _handle(
     arrivals: _Arrivals, receiver: Receiver, handle: Handle, counts: Consumed, most: int | None
 ) -> int:
-    """Handle and complete what has arrived; returns the number of messages."""
+    """Handle and complete the messages that have arrived; return their number."""
     from sbpair.pair.amqp.performatives import Accepted
     from sbpair.pair.client.link import runs
 

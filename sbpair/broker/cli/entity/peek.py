@@ -11,7 +11,7 @@ import click
 
 from sbpair.broker.cli.entity.receive import follow_help, print_json, session_option
 from sbpair.broker.cli.entity.target import EntityTarget, dead_letter_option, with_entity
-from sbpair.pair.cli.output import plain
+from sbpair.pair.cli.output import plain, say_more
 from sbpair.pair.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -71,7 +71,11 @@ async def _peek(
     left = most
     async with target.connection() as connection:
         while not stop.is_set():
-            async for number, payload in peek_payloads(connection, target.path, start, left, session_id):
+            asked = None if left is None else left + (not follow)
+            async for number, payload in peek_payloads(connection, target.path, start, asked, session_id):
+                if left == 0:
+                    say_more(target.path, most or 0)
+                    continue
                 print_json(payload) if as_json else _print_line(payload)
                 start = start if number is None else max(start, number + 1)
                 left = None if left is None else left - 1

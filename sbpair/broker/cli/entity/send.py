@@ -32,7 +32,7 @@ WAITING = 64  # chunks read ahead
 
 
 class PropertyType(click.ParamType[tuple[str, object]]):
-    """`NAME=VALUE`: a value that looks like a number, true or false is one, any other is text."""
+    """`NAME=VALUE`: a value that looks like a number, true or false is read as such, any other as text."""
 
     name = "name=value"
 

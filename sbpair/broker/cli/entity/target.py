@@ -8,7 +8,8 @@ primary/orders, secondary/orders              the namespaces of --primary and --
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -27,13 +28,14 @@ from sbpair.pair.amqp.errors import (
 from sbpair.pair.cli.connection import NO_RIGHT, Ending, connection_to
 from sbpair.pair.cli.errors import ExitCode, configuration
 from sbpair.pair.cli.namespaces import NamespaceArgument, ca_file_option, namespace_argument, namespace_option
-from sbpair.pair.envelope.names import MAX_PATH_LENGTH
+from sbpair.pair.envelope.names import MAX_PATH
 
 if TYPE_CHECKING:
     from sbpair.pair.auth.connection_string import NamespaceAccess
     from sbpair.pair.client.connection import NamespaceConnection
 
 Result = TypeVar("Result")
+BARE = re.compile("[A-Za-z0-9-]+")
 EXPECTED = "NAMESPACE/ENTITY, e.g. env:SBPAIR_PRIMARY/orders, contoso/orders or primary/orders"
 DEAD_LETTERS = "/$DeadLetterQueue"
 ENDINGS: dict[str, Ending] = {
@@ -73,7 +75,7 @@ def split_target(text: str) -> tuple[str, str]:
     reference, _, path = _after_file(text) if text.startswith("file:") else text.partition("/")
     if not reference or not path:
         raise ValueError(f"{text!r:.300} is not {EXPECTED}")
-    if path.strip("/") != path or len(path) > MAX_PATH_LENGTH or not path.isprintable() or "//" in path:
+    if path.strip("/") != path or len(path) > MAX_PATH or not path.isprintable() or "//" in path:
         raise ValueError(f"{path!r:.300} is not the path of an entity")
     return reference, path
 
@@ -111,6 +113,7 @@ def with_entity(command: Callable[..., Result]) -> Callable[..., Result]:
             text = f"{reference}/... needs --{reference} or SBPAIR_{reference.upper()}"
             raise click.UsageError(text, context)
         found = namespace or namespace_argument(reference, "TARGET", is_visible=True)
+        _hint_at_sides(found, reference, path, sides)
         with configuration():
             reached = found.namespace(ca_file)
         return command(target=EntityTarget(reached, path), **rest)
@@ -123,6 +126,16 @@ def with_entity(command: Callable[..., Result]) -> Callable[..., Result]:
     ):
         call = option(call)
     return call
+
+
+def _hint_at_sides(
+    found: NamespaceArgument, reference: str, path: str, sides: Mapping[str, NamespaceArgument | None]
+) -> None:
+    """Explain the meaning of a bare name on standard error, if flags or the environment name other namespaces."""
+    given = {side: each.netloc for side, each in sides.items() if each is not None}
+    if given and BARE.fullmatch(reference) and found.netloc not in given.values():
+        others = " or ".join(f"{side}/{path} ({netloc})" for side, netloc in given.items())
+        click.echo(f"sbpair: {reference} is {found.netloc}; did you mean {others}?", err=True)
 
 
 dead_letter_option = click.option(

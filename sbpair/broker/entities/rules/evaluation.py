@@ -147,7 +147,7 @@ def _junction(node: tree.Junction) -> Condition:
 
 
 def _decide(truths: Iterable[Truth], *, by: bool) -> Truth:
-    """Return ``by`` if one of ``truths`` is, else None if one is unknown, else ``not by``."""
+    """Return ``by`` if any of ``truths`` is ``by``, else None if any is unknown, else ``not by``."""
     result: Truth = not by
     for truth in truths:
         if truth is by:

@@ -1,8 +1,8 @@
 """LIKE: a text against a pattern with the wildcards ``%`` (any text) and ``_`` (any one character).
 
-A pattern is cut at its ``%`` into pieces, each of which is found at the first place after the one before: the text is
-read once, whatever the pattern. A piece with ``_`` in it is searched bit by bit (shift-and), all others by the search
-for substrings.
+A pattern is cut at each ``%`` into pieces. Each piece is matched at its first occurrence after the previous one, so the
+text is read only once for any pattern. A piece with ``_`` is searched bit by bit (shift-and), all others by substring
+search.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def like_pattern(pattern: str, escape: str | None) -> LikePattern:
 
 
 class Piece:
-    """What stands between two ``%`` of a pattern: characters, of which some may be any."""
+    """The characters between two ``%`` of a pattern; some may be wildcards for one character."""
 
     __slots__ = ("_characters", "_literal", "_masks", "_wild")
 

@@ -26,7 +26,10 @@ class MessageProperties:
         self._names: dict[str, str] | None = None
 
     def name_of(self, name: str) -> str | None:
-        """Return the spelling of an application property, or None: ``name`` itself, else in another case."""
+        """Return the exact name of an application property that equals ``name`` without regard to case.
+
+        Prefers the same case. None if there is no such property.
+        """
         if name in self.user:
             return name
         if self._names is None:

@@ -106,7 +106,7 @@ class SqlFilter:
 
 @dataclass(frozen=True, slots=True)
 class SqlAction:
-    """Sets and removes properties; each statement sees the changes of those before it.
+    """Sets and removes properties; each statement sees the changes of earlier ones.
 
     Raises InvalidRuleError when the expression is not valid, or changes a property that cannot be changed.
     """

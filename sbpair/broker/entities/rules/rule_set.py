@@ -74,7 +74,7 @@ class RuleSet:
         self._changed()
 
     def drop(self, name: str) -> None:
-        """Remove a rule. Raises KeyError when there is none of that name."""
+        """Remove a rule. Raises KeyError if the name is unknown."""
         self._count(self._rules.pop(name.casefold()), -1)
         self._changed()
 

@@ -6,7 +6,7 @@ Requests have one form; the children of the innermost element are the fields of 
 
 Responses are an entry, a feed of entries, or an error. This module knows elements and XML namespaces, not Service Bus
 entities. Input is untrusted, so only plain elements and text are accepted: a DTD, an entity reference, deep nesting or
-a body over ``MAX_BODY`` bytes is refused before it costs anything.
+a body over ``MAX_BODY`` bytes is refused before it is processed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def markup_of(found: Element, around: str = SERVICE_BUS) -> str:
     attributes: dict[str, str] = {} if namespace == around else {"xmlns": namespace}
     for key, value in found.attrib.items():
         of, local = _split(key)
-        # a prefix of the client's means nothing here: only that of a type's name is known
+        # the client's prefixes are lost when parsing: only the prefix in a type's name is known
         if of == INSTANCE:
             attributes[f"i:{local}"] = value.rpartition(":")[2]
         elif not of:
@@ -125,7 +125,7 @@ def instant(milliseconds: int | None) -> str:
 
 
 def second(milliseconds: int) -> str:
-    """Return an instant (ms since the epoch) in whole seconds, as entries give it."""
+    """Return an instant (ms since the epoch) in whole seconds, as in entries."""
     return f"{instant(milliseconds)[:19]}Z"
 
 
@@ -136,9 +136,9 @@ def description(kind: str, fields: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry around ``content``, a description; ``author`` and ``created`` only where the service names them.
+    """An entry around ``content``, a description; ``author`` and ``created`` only if the service gives them.
 
-    ``base``, of an entry in a feed: the URL of the feed, to which ``link`` is relative.
+    ``base``: for an entry in a feed, the URL of the feed, to which ``link`` is relative.
     """
 
     url: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
+from sbpair.pair.ground.entity_settings import SETTINGS, ValueKind
+
 from ...auth import SharedAccessPolicy
 from ...entities.descriptions import RIGHTS, AccessRule
 from ...entities.queue import Queue
@@ -24,13 +26,15 @@ from .fields import (
     SINCE_2021,
     STAMPED,
     TEXT,
+    USUALLY,
+    Echoed,
     Form,
-    Kept,
     Nested,
     Placed,
     Report,
     Row,
     Setting,
+    Versions,
     count_details,
     write_fields,
 )
@@ -96,57 +100,69 @@ def _sum(topic: Topic, count: Callable[[RuleSet], int]) -> str:
     return str(sum(count(subscription.rules) for subscription in topic.subscriptions.values()))
 
 
+def _setting(element: str, versions: Versions = USUALLY) -> Setting:
+    """Return the row of a setting, with the attribute and the type of the one table of settings."""
+    setting = _BY_ELEMENT[element]
+    return Setting(element, setting.name, _TYPES[setting.kind], versions)
+
+
+_BY_ELEMENT = {each.element: each for each in SETTINGS.values()}
+_TYPES = {
+    ValueKind.FLAG: BOOLEAN,
+    ValueKind.WHOLE: INTEGER,
+    ValueKind.SPAN: DURATION,
+    ValueKind.TEXT: OPTIONAL,
+    ValueKind.WORD: TEXT,
+    ValueKind.TARGET: OPTIONAL,
+}
+
 # The order and the versions of elements are those of answers of the service that were published. A user's text was
 # seen behind AccessedAt, in both kinds.
 QUEUE_ELEMENTS: tuple[Row[Queue], ...] = (
-    Setting("LockDuration", "lock_duration", DURATION, ALWAYS),
-    Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER, ALWAYS),
-    Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN, ALWAYS),
-    Setting("RequiresSession", "requires_session", BOOLEAN, ALWAYS),
-    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION, ALWAYS),
-    Setting("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", BOOLEAN, ALWAYS),
-    Setting(
-        "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window", DURATION, ALWAYS
-    ),
-    Setting("MaxDeliveryCount", "max_delivery_count", INTEGER, ALWAYS),
-    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN, ALWAYS),
+    _setting("LockDuration", ALWAYS),
+    _setting("MaxSizeInMegabytes", ALWAYS),
+    _setting("RequiresDuplicateDetection", ALWAYS),
+    _setting("RequiresSession", ALWAYS),
+    _setting("DefaultMessageTimeToLive", ALWAYS),
+    _setting("DeadLetteringOnMessageExpiration", ALWAYS),
+    _setting("DuplicateDetectionHistoryTimeWindow", ALWAYS),
+    _setting("MaxDeliveryCount", ALWAYS),
+    _setting("EnableBatchedOperations", ALWAYS),
     Report("SizeInBytes", lambda _, counts: str(counts.size_in_bytes), ALWAYS),
     Report("MessageCount", lambda _, counts: str(counts.total), ALWAYS),
-    Kept("IsAnonymousAccessible", _no),
+    Echoed("IsAnonymousAccessible", _no),
     Nested(RULES, "authorization_rules", read_access_rules, write_access_rules),
-    Setting("Status", "status", TEXT),
-    Setting("ForwardTo", "forward_to", OPTIONAL),
+    _setting("Status"),
+    _setting("ForwardTo"),
     Report("CreatedAt", lambda queue, _: atom.instant(queue.created_at), STAMPED),
     Report("UpdatedAt", lambda queue, _: atom.instant(queue.updated_at), STAMPED),
     Report("AccessedAt", lambda queue, _: atom.instant(queue.accessed_at), ON_READING),
-    Setting("UserMetadata", "user_metadata", OPTIONAL),
-    Kept("SupportOrdering", _orders),
+    _setting("UserMetadata"),
+    Echoed("SupportOrdering", _orders),
     Report("CountDetails", count_details, ON_READING, is_markup=True),
-    Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
-    Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
+    _setting("AutoDeleteOnIdle"),
+    _setting("EnablePartitioning"),
     Report("EntityAvailabilityStatus", lambda queue, _: queue.availability),
-    Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", OPTIONAL),
-    Setting("EnableExpress", "enable_express", BOOLEAN),
-    Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER, SINCE_2021),
+    _setting("ForwardDeadLetteredMessagesTo"),
+    _setting("EnableExpress"),
+    _setting("MaxMessageSizeInKilobytes", SINCE_2021),
 )
 TOPIC_ELEMENTS: tuple[Row[Topic], ...] = (
-    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION, ALWAYS),
-    Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER, ALWAYS),
-    Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN, ALWAYS),
-    Setting(
-        "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window", DURATION, ALWAYS
-    ),
-    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN, ALWAYS),
+    _setting("DefaultMessageTimeToLive", ALWAYS),
+    _setting("MaxSizeInMegabytes", ALWAYS),
+    _setting("RequiresDuplicateDetection", ALWAYS),
+    _setting("DuplicateDetectionHistoryTimeWindow", ALWAYS),
+    _setting("EnableBatchedOperations", ALWAYS),
     Report("SizeInBytes", lambda _, counts: str(counts.size_in_bytes), ALWAYS),
-    Setting("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", BOOLEAN),
-    Kept("IsAnonymousAccessible", _no),
+    _setting("FilteringMessagesBeforePublishing"),
+    Echoed("IsAnonymousAccessible", _no),
     Nested(RULES, "authorization_rules", read_access_rules, write_access_rules),
-    Setting("Status", "status", TEXT),
+    _setting("Status"),
     Report("CreatedAt", lambda topic, _: atom.instant(topic.created_at), STAMPED),
     Report("UpdatedAt", lambda topic, _: atom.instant(topic.updated_at), STAMPED),
     Report("AccessedAt", lambda topic, _: atom.instant(topic.accessed_at), ON_READING),
-    Setting("UserMetadata", "user_metadata", OPTIONAL),
-    Setting("SupportOrdering", "support_ordering", BOOLEAN),
+    _setting("UserMetadata"),
+    _setting("SupportOrdering"),
     Report("CountDetails", count_details, ON_READING, is_markup=True),
     Report("SubscriptionCount", lambda topic, _: str(len(topic.subscriptions)), ON_READING),
     Report(  # true and false filters count as SQL; no answer with these counts was published
@@ -159,41 +175,36 @@ TOPIC_ELEMENTS: tuple[Row[Topic], ...] = (
         lambda topic, _: _sum(topic, lambda rules: rules.correlation_filters),
         READ_SINCE_2024,
     ),
-    Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
-    Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
-    Kept("IsExpress", _no, BEFORE_2021),
+    _setting("AutoDeleteOnIdle"),
+    _setting("EnablePartitioning"),
+    Echoed("IsExpress", _no, BEFORE_2021),
     Report("EntityAvailabilityStatus", lambda topic, _: topic.availability),
-    Setting("EnableSubscriptionPartitioning", "enable_subscription_partitioning", BOOLEAN),
-    Setting("EnableExpress", "enable_express", BOOLEAN),
-    Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER, SINCE_2021),
+    _setting("EnableSubscriptionPartitioning"),
+    _setting("EnableExpress"),
+    _setting("MaxMessageSizeInKilobytes", SINCE_2021),
 )
 DEFAULT_RULE_ELEMENT = "DefaultRuleDescription"
 SUBSCRIPTION_ELEMENTS: tuple[Row[Subscription], ...] = (
-    Setting("LockDuration", "lock_duration", DURATION, ALWAYS),
-    Setting("RequiresSession", "requires_session", BOOLEAN, ALWAYS),
-    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION, ALWAYS),
-    Setting("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", BOOLEAN, ALWAYS),
-    Setting(
-        "DeadLetteringOnFilterEvaluationExceptions",
-        "dead_lettering_on_filter_evaluation_exceptions",
-        BOOLEAN,
-        ALWAYS,
-    ),
+    _setting("LockDuration", ALWAYS),
+    _setting("RequiresSession", ALWAYS),
+    _setting("DefaultMessageTimeToLive", ALWAYS),
+    _setting("DeadLetteringOnMessageExpiration", ALWAYS),
+    _setting("DeadLetteringOnFilterEvaluationExceptions", ALWAYS),
     Placed(DEFAULT_RULE_ELEMENT),  # read, never written
     Report("MessageCount", lambda _, counts: str(counts.total), ALWAYS),
-    Setting("MaxDeliveryCount", "max_delivery_count", INTEGER, ALWAYS),
-    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN, ALWAYS),
-    Setting("Status", "status", TEXT),
-    Setting("ForwardTo", "forward_to", OPTIONAL),
+    _setting("MaxDeliveryCount", ALWAYS),
+    _setting("EnableBatchedOperations", ALWAYS),
+    _setting("Status"),
+    _setting("ForwardTo"),
     Report("CreatedAt", lambda subscription, _: atom.instant(subscription.created_at)),
     Report("UpdatedAt", lambda subscription, _: atom.instant(subscription.updated_at)),
     Report("AccessedAt", lambda subscription, _: atom.instant(subscription.accessed_at), on_change=_NOT_YET),
-    Setting("UserMetadata", "user_metadata", OPTIONAL),
+    _setting("UserMetadata"),
     Report("CountDetails", count_details, ON_READING, is_markup=True),
-    Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", OPTIONAL),
-    Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
+    _setting("ForwardDeadLetteredMessagesTo"),
+    _setting("AutoDeleteOnIdle"),
     Report("EntityAvailabilityStatus", lambda subscription, _: subscription.availability),
-    Kept("IsClientAffine", _no, SINCE_2021),
+    Echoed("IsClientAffine", _no, SINCE_2021),
 )
 
 

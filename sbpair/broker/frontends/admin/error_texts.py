@@ -1,9 +1,9 @@
-"""The texts of the service's errors over HTTP, as data: by the error, what was asked for, and the api-version.
+"""The texts of the service's errors over HTTP, as data: by error, kind of request, and api-version.
 
 Taken from answers of the service that were published, 2014 to 2021. The first row that fits an error gives its text. An
-error without a row keeps the broker's own words, behind its sub-code. ``{entity}`` is the address of a subscription
-or rule as the service writes it, ``contoso:Topic:news|all|$Default``; ``{url}`` the requested one; ``{text}`` what
-the error itself says.
+error without a row keeps the broker's own words, behind its sub-code. ``{entity}`` is the address of a subscription or
+rule as the service writes it, ``contoso:Topic:news|all|$Default``; ``{url}`` the requested one; ``{text}`` the text of
+the error itself.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ...errors import (
     OperationUnauthorizedError,
     TargetNotFoundError,
     TargetTokenError,
+    TokenEndedError,
     TokenRefusedError,
     UnsupportedElementError,
 )
@@ -38,7 +39,7 @@ MORE = " To know more visit https://aka.ms/sbResourceMgrExceptions. "
 
 
 class Asked(Enum):
-    """What a path names."""
+    """The kind of thing that a path names."""
 
     ENTITY = "a queue or topic, or a list"
     SUBSCRIPTION = "a subscription"
@@ -48,7 +49,7 @@ class Asked(Enum):
 
 
 class Tracker(Enum):
-    """What follows as SystemTracker, and the letter of the node in the tracking id: a gateway's or a broker's."""
+    """The SystemTracker of an error, and the letter of its node in the tracking id: gateway or broker."""
 
     ADDRESS = "G"  # the host and the path
     NONE = "B"  # NoSystemTracker
@@ -88,7 +89,7 @@ _UNFIT_NAME = (
 )
 ROWS: Sequence[Row] = (
     Row(TargetNotFoundError, _ANY, "SubCode=40400. {text}"),
-    # what exists already
+    # entities that exist already
     Row(EntityAlreadyExistsError, (Asked.ENTITY,), "SubCode=40900. Conflict.", is_oldest=True),
     Row(
         EntityAlreadyExistsError,
@@ -109,7 +110,7 @@ ROWS: Sequence[Row] = (
         f"The messaging entity '{{entity}}' already exists.{MORE}",
         Tracker.NONE,
     ),
-    # what does not exist
+    # entities that do not exist
     Row(
         EntityNotFoundError,
         (Asked.ENTITY,),
@@ -140,7 +141,7 @@ ROWS: Sequence[Row] = (
         methods=("DELETE",),
     ),
     Row(EntityNotFoundError, _BELOW, f"Entity '{{entity}}' was not found.{MORE}", Tracker.NONE),
-    # what may not be
+    # requests that are not allowed
     Row(InvalidNameError, (Asked.ENTITY,), "Incorrect request Uri format."),
     Row(InvalidNameError, (*_BELOW, Asked.ORPHAN), _UNFIT_NAME, Tracker.TOPIC),
     Row(InvalidRuleNameError, (Asked.RULE, Asked.ORPHAN), _UNFIT_NAME, Tracker.TOPIC),
@@ -158,12 +159,13 @@ ROWS: Sequence[Row] = (
         "Resource Conflict Occurred. Another conflicting operation may be in progress.",
         Tracker.NONE,
     ),
-    # who may not
+    # callers without the right
     Row(
         TargetTokenError,
         _ANY,
         f"MissingToken: The authorization header was not found.{MORE}.",
     ),
+    Row(TokenEndedError, _ANY, "{text}"),
     Row(TokenRefusedError, _ANY, "claim is empty or token is invalid."),
     Row(ManageRequiredError, _ANY, "{text}"),
     Row(OperationUnauthorizedError, _ANY, "SubCode=40100. Unauthorized. {text}"),
@@ -173,7 +175,7 @@ _USUAL = Row(BrokerError, (), "SubCode={sub_code}. {text}")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a request went: what its path names, the namespace's name and host, and how it was written."""
+    """The target of a request: the kind its path names, the namespace's name and host, and the path as written."""
 
     asked: Asked
     namespace: str

@@ -1,14 +1,14 @@
 """Field tables: how the XML elements of a description map to its attributes.
 
     a PUT      elements  -->  in the order of the table: read       -->  the attributes
-                              after a later one, or unknown: text   -->  kept with the entity, not in force
-    an answer  the table, from top to bottom, as far as the api-version and the kind of answer have the element;
+                              after a later one, or unknown: text   -->  kept with the entity, without effect
+    an answer  the elements of the table in order, if the api-version and the kind of answer have them;
                each kept element after the one that it came after
 
 The order is part of the protocol: the service reads a description from top to bottom and does not go back. An
 element that comes late is given back as if it held, but the default holds. SDKs have shipped with such orders.
 A ``Setting`` and a ``Nested`` are read and written, a ``Report`` only written: clients return it with an update, and
-it is ignored. A ``Kept`` is given back as it was sent.
+it is ignored. An ``Echoed`` is given back as it was sent.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from xml.etree.ElementTree import Element
+
+from sbpair.pair.ground.entity_settings import TARGETS
 
 from ...clock import format_duration, format_ticks, parse_duration, parse_ticks
 from ...entities import QueueCounts
@@ -48,7 +50,7 @@ _NEVER = "9999"
 
 
 class Answer(Enum):
-    """The kind of an answer with a description: to a PUT, which has less, or to a GET."""
+    """The kind of an answer with a description: to a PUT, which has fewer elements, or to a GET."""
 
     CHANGED = "changed"
     SHOWN = "shown"
@@ -56,9 +58,9 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The api-versions, from ``since`` to before ``until``, whose answers have an element.
+    """The api-versions, from ``since`` to before ``until``, whose answers contain an element.
 
-    ``changed_since``: for an answer to a PUT, where it differs.
+    ``changed_since``: replaces ``since`` for answers to a PUT, if given.
     """
 
     since: str = FIRST
@@ -66,7 +68,7 @@ class Versions:
     changed_since: str | None = None
 
     def include(self, version: str, answer: Answer) -> bool:
-        """Whether such an answer has the element."""
+        """Whether an answer of this version and kind contains the element."""
         is_change = answer is Answer.CHANGED and self.changed_since is not None
         return (self.changed_since or "" if is_change else self.since) <= version < self.until
 
@@ -113,7 +115,7 @@ class Nested:
 class Report(Generic[Shown]):
     """An element that reports the entity's state; ``show`` produces its text, or markup if it ``is_markup``.
 
-    ``on_change``: the text in the answer to a PUT, where it is another.
+    ``on_change``: a different text for the answer to a PUT, if there is one.
     """
 
     element: str
@@ -124,7 +126,7 @@ class Report(Generic[Shown]):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Echoed:
     """An element that has no effect and is given back as it was sent; ``usual`` gives its text where it was not."""
 
     element: str
@@ -134,7 +136,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An element that is read elsewhere and never written: only its place counts."""
+    """An element that is read elsewhere and never written: only its position counts."""
 
     element: str
     versions: Versions = USUALLY
@@ -160,7 +162,7 @@ def _write_optional(value: Value) -> str | None:
     return None if value is None else str(value)
 
 
-Row = Setting | Nested | Report[Shown] | Kept | Placed
+Row = Setting | Nested | Report[Shown] | Echoed | Placed
 DURATION = ValueType(parse_duration, _write_duration)
 INTEGER = ValueType(_read_integer, str)
 BOOLEAN = ValueType(_read_boolean, lambda value: "true" if value else "false")
@@ -181,12 +183,12 @@ def count_details(_: Queue, counts: QueueCounts) -> str:
     return atom.element("CountDetails", inner, {"xmlns:d2p1": atom.COUNTS})
 
 
-_TARGETS = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
+_TARGETS = frozenset(each.element for each in TARGETS)
 
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """The elements of a request as the service reads them: ``fields`` in force, and what is kept beside them."""
+    """The elements of a request as the service reads them: effective ``fields``, and text kept with them."""
 
     fields: Mapping[str, Element]
     kept: KeptText
@@ -199,7 +201,7 @@ def arrange(rows: Sequence[Row[Shown]], elements: Sequence[Element]) -> Arranged
     """
     places = {row.element: place for place, row in enumerate(rows)}
     durations = {row.element for row in rows if isinstance(row, Setting) and row.kind is DURATION}
-    kept_as_sent = {row.element for row in rows if isinstance(row, Kept)}
+    kept_as_sent = {row.element for row in rows if isinstance(row, Echoed)}
     fields: dict[str, Element] = {}
     leftovers: list[Leftover] = []
     texts: list[tuple[str, str]] = []
@@ -207,9 +209,11 @@ def arrange(rows: Sequence[Row[Shown]], elements: Sequence[Element]) -> Arranged
     for each in elements:
         name = atom.field_name(each)
         place = places.get(name or "")
+        if place is not None and place <= reached and isinstance(rows[place], Report):
+            continue  # never read, and always shown as it is
         if name is None or place is None or place <= reached:
             after = "" if reached < 0 else rows[reached].element
-            is_setting = place is not None and not isinstance(rows[place], Report | Kept)
+            is_setting = place is not None and not isinstance(rows[place], Report | Echoed)
             known = name if name is not None and is_setting else ""
             leftovers.append(
                 Leftover(known, after, atom.markup_of(_as_shown(each) if known in _TARGETS else each))
@@ -230,14 +234,14 @@ def arrange(rows: Sequence[Row[Shown]], elements: Sequence[Element]) -> Arranged
 
 
 def _as_shown(target: Element) -> Element:
-    """Return a forwarding target in the form in which descriptions show one."""
+    """Return a forwarding target in the form that descriptions show."""
     shown = copy(target)
     shown.text = canonical_target((target.text or "").strip())
     return shown
 
 
 def _exact_span(text: str) -> str | None:
-    """Return a time span as the service writes it, if that is not what its milliseconds would give."""
+    """Return the text of a time span in the service's form, if its milliseconds would not give the same text."""
     try:
         exact = format_ticks(parse_ticks(text))
         return None if exact == format_duration(parse_duration(text)) else exact
@@ -273,7 +277,7 @@ def check_versions(
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of an answer: of an api-version, OLDEST without one, at an instant (ms since the epoch)."""
+    """The form of an answer: its api-version, OLDEST by default, and the instant of the answer (ms since the epoch)."""
 
     version: str
     answer: Answer
@@ -297,7 +301,7 @@ def write_fields(
 
 
 def sent_back(kind: str, elements: Sequence[Element]) -> str:
-    """Return the description of a request as it came, with which the service answers an update of a queue or topic."""
+    """Return the description of a request as it came: the service's answer to an update of a queue or topic."""
     return atom.description(kind, map(atom.markup_of, elements))
 
 
@@ -320,7 +324,7 @@ def _write(row: Row[Shown], entity: Shown, description: object, counts: QueueCou
             return text if row.is_markup else atom.element(row.element, atom.plain(text))
         case Nested():
             return row.write(getattr(description, row.attribute))
-        case Kept():
+        case Echoed():
             return atom.element(
                 row.element, atom.plain(entity.kept.text_of(row.element) or row.usual(entity))
             )

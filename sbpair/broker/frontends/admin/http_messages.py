@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from ...access import Verifier
-from ...auth import InvalidTokenError, Right
+from ...auth import ExpiredTokenError, InvalidTokenError, Right
 from ...clock import TICKS_PER_MS
-from ...errors import BrokerError, InvalidArgumentError, TokenRefusedError, UnauthorizedError
+from ...errors import BrokerError, InvalidArgumentError, TokenEndedError, TokenRefusedError, UnauthorizedError
 from . import atom
 from .error_texts import Asked, Place, detail_of, row_for
 
@@ -40,8 +40,8 @@ class Request:
 class Response:
     """An HTTP response; the server adds Content-Length. ``refused`` is the reason of a refusal.
 
-    ``reason`` is the text of the status line, None for the usual one. ``unread``: what the service accepts and does
-    not read, in words for whoever runs the broker.
+    ``reason`` is the text of the status line, None for the usual one. ``unread``: for the operator of the broker, what
+    the service would accept without reading it.
     """
 
     status: int
@@ -79,6 +79,8 @@ def refuse_without(request: Request, verifier: Verifier, right: Right, now_s: in
         grant = verifier.verify(token, now_s)
         if not grant.covers(request.headers.get("host", ""), path, right):
             raise UnauthorizedError(f"The token does not grant {right.value} on the requested path.")
+    except ExpiredTokenError as error:
+        return failed(TokenEndedError(error.words), request, now_s * 1000)
     except InvalidTokenError as error:
         return failed(TokenRefusedError(f"The token is refused: {error.reason}."), request, now_s * 1000)
     except BrokerError as error:
@@ -105,7 +107,7 @@ def xml(status: int, markup: str, kind: str, headers: Mapping[str, str] | None =
 
 
 def place_of(request: Request, namespace: str, asked: Asked | None = None) -> Place:
-    """Return where a request went, for the text of an error; ``asked`` is told from the path if it is None."""
+    """Return the target of a request for an error text; ``asked`` is derived from the path if None."""
     path = unquote(request.raw_path).strip("/")
     return Place(
         asked or _asked(path),

@@ -30,6 +30,8 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 from xml.etree.ElementTree import Element
 
+from sbpair.pair.ground.entity_settings import FORWARD_DEAD_LETTERS_TO, FORWARD_TO
+
 from ...access import Verifier
 from ...auth import InvalidTokenError, Right
 from ...clock import ClockReading
@@ -177,7 +179,7 @@ class _Call:
         return self._changed(201, entity, fields)
 
     def _check_is_free(self, path: str) -> None:
-        """Raise EntityAlreadyExistsError for a creation without a description where an entity is."""
+        """Raise EntityAlreadyExistsError if an entity exists where one is to be created without a description."""
         if not self.request.body and not self._is_update():
             self.namespace.directory.check_free(path)
 
@@ -189,7 +191,7 @@ class _Call:
     def _changed(
         self, status: int, entity: Queue, fields: Arranged, entry: atom.Entry | None = None
     ) -> Response:
-        """Return the answer to a creation or update; what was only kept is kept, and told to who runs the broker."""
+        """Return the answer to a creation or update; elements stored without effect are logged for the operator."""
         kept = fields.kept
         if entity.description.forward_to is not None:  # never idle: the span that was sent does not hold
             kept = replace(kept, texts=tuple(each for each in kept.texts if each[0] != "AutoDeleteOnIdle"))
@@ -280,9 +282,9 @@ class _Call:
         return atom.Entry(self._url(answer), rule.name, rule.created_at, content, created=rule.created_at)
 
     def _below(self, topic: str, answer: Callable[[], Response]) -> Response:
-        """Return the answer to a GET of what belongs to a topic: nothing, if the topic does not exist.
+        """Return the answer to a GET for something that belongs to a topic: an empty feed if the topic does not exist.
 
-        Of the versions between the oldest form and that of 2021 no such answer is known; clients of them expect a 404.
+        Between the oldest api-version and that of 2021 no such answer is known; clients of those versions expect a 404.
         """
         try:
             self.namespace.topic(topic)
@@ -292,7 +294,7 @@ class _Call:
             return self._nothing()
         return answer()
 
-    # -- what all have in common
+    # -- common to all
 
     def _route(self, methods: Mapping[str, Callable[[], Response]]) -> Response:
         method = methods.get(self.request.method)
@@ -347,7 +349,7 @@ class _Call:
         return xml(200, atom.feed(self._url(), title, atom.second(self.now), entries, following), FEED)
 
     def _in_list(self, title: str, name: str, entry: atom.Entry) -> atom.Entry:
-        """Return the entry of an entity of that name as one of this list: with an address relative to the list's."""
+        """Return the entry of the entity ``name`` as an entry of this list: with an address relative to the list's."""
         version = self._query("api-version")
         query = "" if version is None else f"?api-version={version}"
         path = quote(name, safe="/$")
@@ -408,7 +410,7 @@ class _Call:
     # -- headers and addresses
 
     def _changed_at(self, segments: Sequence[str]) -> int | None:
-        """Return when the queue or topic in the path changed last; None if there is none."""
+        """Return when the queue or topic in the path last changed; None if there is none."""
         folded = [segment.lower() for segment in segments]
         at = folded.index("subscriptions", 1) if "subscriptions" in folded[1:] else len(segments)
         try:
@@ -431,7 +433,7 @@ class _Call:
         return f"{scheme}://{self.request.headers.get('host') or self.namespace.name}"
 
     def _url(self, answer: Answer = Answer.CHANGED) -> str:
-        """Return the URL of the request, as it was asked; a GET of a subscription or rule is answered with sb://."""
+        """Return the URL as requested; for a GET of a subscription or rule, with the scheme sb://."""
         query = f"?{self.request.query}" if self.request.query else ""
         path = quote(unquote(self.request.raw_path), safe="/$")
         return f"{self._origin('https' if answer is Answer.CHANGED else 'sb')}{path}{query}"
@@ -459,7 +461,7 @@ class _Call:
 
 
 def unread(kept: KeptText) -> Iterator[str]:
-    """Return, for whoever runs the broker, what a client sent and the service does not read."""
+    """Yield, for the operator of the broker, the parts of a client's request that the service does not read."""
     late = ", ".join(f"{each.name} (it came after {each.after})" for each in kept.late)
     if late:
         yield (
@@ -469,12 +471,8 @@ def unread(kept: KeptText) -> Iterator[str]:
 
 
 _TARGETS = (
-    ("ForwardTo", "forward_to", "servicebussupplementaryauthorization"),
-    (
-        "ForwardDeadLetteredMessagesTo",
-        "forward_dead_lettered_messages_to",
-        "servicebusdlqsupplementaryauthorization",
-    ),
+    (FORWARD_TO, "servicebussupplementaryauthorization"),
+    (FORWARD_DEAD_LETTERS_TO, "servicebusdlqsupplementaryauthorization"),
 )
 
 
@@ -494,13 +492,13 @@ def forwarding_refusal(
         current = _current(request, namespace)
     except BrokerError:
         return None  # answer() reports the error
-    for element, attribute, header in _TARGETS:
-        target = _path(fields.get(element))
-        if not target or target.casefold() == path_of(getattr(current, attribute, None) or "").casefold():
+    for setting, header in _TARGETS:
+        target = _path(fields.get(setting.element))
+        if not target or target.casefold() == path_of(str(setting.value_in(current) or "")).casefold():
             continue
         tokens = (request.headers.get("authorization"), request.headers.get(header))
         if not any(_may_manage(token, target, request, verifier, now_s) for token in tokens):
-            text = f"{element} is '{target[:300]}': the token must grant Manage on that entity too."
+            text = f"{setting.element} is '{target[:300]}': the token must grant Manage on that entity too."
             kind = UnauthorizedError if request.headers.get(header) else TargetTokenError
             return failed(kind(text), request, now_s * 1000)
     return None

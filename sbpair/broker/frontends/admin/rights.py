@@ -43,7 +43,7 @@ def refusal(request: Request, namespace: Namespace, verifier: Verifier, now_s: i
 
 
 def _operation(method: str, segments: Sequence[str]) -> str | None:
-    """Return the operation on a subscription or its rules, as the service names it; None for one on another entity."""
+    """Return the service's name for an operation on a subscription or its rules; None for any other entity."""
     verb = _OPERATIONS.get(method, method)
     match [segment for segment in segments if segment]:
         case [*_, "subscriptions", _, "rules"]:

@@ -142,19 +142,32 @@ def write_rule(rule: Rule, form: Form) -> str:
 def _read_filter(found: Element | None) -> Filter:
     if found is None:
         return TrueFilter()
-    kind = _kind(found, "TrueFilter")
-    read = _FILTERS.get(kind)
-    if read is None:
-        raise InvalidRuleError(f"The type of Filter is {kind[:100]!r}: use one of {', '.join(_FILTERS)}.")
-    return read(found)
+    return _FILTERS[_checked_kind("Filter", found, "TrueFilter", _FILTERS)](found)
+
+
+def _checked_kind(name: str, found: Element, usual: str, known: Iterable[str]) -> str:
+    """Return the type of an element ``name``.
+
+    Raises InvalidRuleError for an unknown type, and for a child element that this type does not have.
+    """
+    kind = _kind(found, "" if len(found) else usual)
+    if kind not in known:
+        raise InvalidRuleError(f"The type of {name} is {kind[:100]!r}: use one of {', '.join(known)}.")
+    parts = (*_NAMES.values(), "Properties") if kind == "CorrelationFilter" else _SQL_PARTS
+    for child in found:
+        if (part := child.tag.rpartition("}")[2]) not in parts:
+            raise InvalidRuleError(
+                f"A {name} of the type {kind} has no {part[:100]!r}: use {', '.join(parts)}."
+            )
+    return kind
 
 
 def _read_action(found: Element | None) -> SqlAction | None:
-    kind = "EmptyRuleAction" if found is None else _kind(found, "EmptyRuleAction")
-    if found is None or kind == "EmptyRuleAction":
+    if (
+        found is None
+        or _checked_kind("Action", found, _NO_ACTION, (_NO_ACTION, "SqlRuleAction")) == _NO_ACTION
+    ):
         return None
-    if kind != "SqlRuleAction":
-        raise InvalidRuleError(f"The type of Action is {kind[:100]!r}: use EmptyRuleAction or SqlRuleAction.")
     return SqlAction(_text(found, "SqlExpression") or "", read_pairs(_child(found, "Parameters")))
 
 
@@ -167,6 +180,8 @@ def _read_correlation(found: Element) -> Filter:
     return CorrelationFilter(**named, properties=read_pairs(_child(found, "Properties")))
 
 
+_SQL_PARTS = ("SqlExpression", "Parameters", "CompatibilityLevel", "RequiresPreprocessing")
+_NO_ACTION = "EmptyRuleAction"
 _FILTERS: Mapping[str, Callable[[Element], Filter]] = {
     "SqlFilter": _read_sql,
     "CorrelationFilter": _read_correlation,
@@ -204,7 +219,7 @@ def _sql(expression: str) -> str:
 
 
 def _sql_with(expression: str, parameters: Mapping[str, Value], form: Form) -> str:
-    """Return an expression with its parameters, which a GET shows even where there are none."""
+    """Return an expression with its parameters; a GET contains the element even if there are none."""
     shown = write_pairs("Parameters", parameters)
     if form.version == OLDEST:
         return _sql(expression) + shown

@@ -26,6 +26,7 @@ from sbpair.pair.amqp.events import (
     SaslInitReceived,
     SessionEnded,
 )
+from sbpair.pair.amqp.fast_path import Chunk
 from sbpair.pair.amqp.performatives import Condition
 
 from ...clock import ClockReading
@@ -112,7 +113,7 @@ class ClientConnection:
         self.resume(now)
 
     def resume(self, now: ClockReading) -> None:
-        """Process what has arrived, and what waited until the client reads."""
+        """Process new input, and the events that waited until the client reads."""
         self._read_events(now)
         self.links.resume(now)
 
@@ -125,9 +126,9 @@ class ClientConnection:
         self._drop_waiting_requests()
         self._read_events(now)
 
-    def data_to_send(self) -> bytes:
-        """Return the bytes to send now."""
-        return self._engine.data_to_send()
+    def pieces_to_send(self) -> list[Chunk]:
+        """Return the bytes to send now, in pieces."""
+        return self._engine.pieces_to_send()
 
     @property
     def is_closed(self) -> bool:

@@ -5,8 +5,8 @@
                    or temporary-topic                      likewise a topic
     a receiver on a topic, neither durable nor shared      a subscription, deleted with the link; its selector is a rule
 
-The library (azure-servicebus-jms) says in ``open`` that it is one, and after how many idle seconds what it creates is
-deleted. Durable and shared subscriptions are in ``jms_subscriptions``, browsers in ``jms_browser``.
+The library (azure-servicebus-jms) identifies itself in ``open``, and gives there the idle time in seconds after which
+its entities are deleted. Durable and shared subscriptions are in ``jms_subscriptions``, browsers in ``jms_browser``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SELECTORS = ("apache.org:selector-filter:string", 0x0000468C00000004)
 
 
 def is_without_address(connection: ConnectionContext, link: Link, attach: Attach) -> bool:
-    """Whether the attach asks for a temporary entity or for the end of a subscription, and the client may."""
+    """Whether the attach requests a temporary entity or ends a subscription, and the client may do so."""
     if not _is_jms(connection):
         return False
     return _temporary_kind(link, attach) is not None or is_to_end_one(link, attach)
@@ -50,7 +50,7 @@ def is_without_address(connection: ConnectionContext, link: Link, attach: Attach
 def node_without_address(
     connection: ConnectionContext, link: Link, attach: Attach, now: ClockReading
 ) -> QueueSender | QueueReceiver:
-    """Return the node of such a link. Raises UnauthorizedError, EntityNotFoundError."""
+    """Return the node of a link without an address. Raises UnauthorizedError, EntityNotFoundError."""
     kind = _temporary_kind(link, attach)
     if kind is None:
         assert isinstance(link, SenderLink)  # noqa: S101 - it ends a subscription
@@ -107,14 +107,17 @@ class TemporarySender(QueueSender):
 
 
 def is_for_subscription(connection: ConnectionContext, attach: Attach, entity: Queue) -> bool:
-    """Whether the attach of a receiver asks for a subscription of the topic ``entity``."""
+    """Whether the attach of a receiver requests a subscription of the topic ``entity``."""
     return isinstance(entity, Topic) and isinstance(attach.source, Source) and _is_jms(connection)
 
 
 def subscription(
     connection: ConnectionContext, link: SenderLink, attach: Attach, topic: Queue, now: ClockReading
 ) -> QueueReceiver:
-    """Return the node of such a link. Raises UnauthorizedError, InvalidRuleError, NotAllowedError."""
+    """Return the node of a link to a subscription of ``topic``.
+
+    Raises UnauthorizedError, InvalidRuleError, NotAllowedError.
+    """
     asked = SubscriptionDescription(auto_delete_on_idle=_idle(connection, "subscriber"))
     rule = _rule(attach, now.entity)
     if is_named(attach):
@@ -126,7 +129,7 @@ def subscription(
 
 
 def is_for_browser(connection: ConnectionContext, attach: Attach) -> bool:
-    """Whether the attach of a receiver asks for copies, and the client may."""
+    """Whether the attach of a receiver requests copies, and the client may do so."""
     return is_browser(attach) and _is_jms(connection)
 
 

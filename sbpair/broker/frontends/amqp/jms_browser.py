@@ -1,4 +1,4 @@
-"""Queue browsers of JMS: receivers that see each message once and take none."""
+"""Queue browsers of JMS: receivers that see each message once and remove none."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PAGE = 100  # messages looked at in one step
 
 
 def is_browser(attach: Attach) -> bool:
-    """Whether the attach of a receiver asks for copies."""
+    """Whether the attach of a receiver requests copies."""
     return isinstance(attach.source, Source) and attach.source.distribution_mode == COPY
 
 
 class QueueBrowser(QueueReceiver):
-    """Sends copies of the active messages of a queue, in order, as far as the client's credit goes."""
+    """Sends copies of the active messages of a queue, in order, within the client's credit."""
 
     def __init__(self, connection: ConnectionContext, link: SenderLink, queue: Queue) -> None:
         super().__init__(connection, link, queue, deletes=False)
@@ -33,7 +33,7 @@ class QueueBrowser(QueueReceiver):
         self._is_draining = False
 
     def credit_granted(self, event: CreditGranted, now: ClockReading) -> None:
-        """Send what there is; what comes later is seen with the next credit."""
+        """Send the available messages; later messages are sent with the next credit."""
         self._is_draining = event.drain
         self._send(now)
 
@@ -48,7 +48,7 @@ class QueueBrowser(QueueReceiver):
         """Do nothing: a browser holds no message."""
 
     def detached(self, now: ClockReading) -> None:
-        """Do nothing: a browser does not stand in the line."""
+        """Do nothing: a browser does not wait in line for messages."""
 
     def _send(self, now: ClockReading) -> None:
         link, written = self.link, 0

@@ -4,8 +4,8 @@
     the same with the capability global           the subscription "audit": of clients without an id
     a receiver without a source                   unsubscribe: the subscription of the link's name ends with the link
 
-A shared one that is not durable is deleted with its last link. One that is durable and not shared has one link at a
-time; with another selector it is made anew, as JMS asks.
+A shared subscription that is not durable is deleted with its last link. A durable one that is not shared has one link
+at a time; if a link has another selector, the subscription is recreated, as JMS requires.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .queue_receiver import SETTLED, QueueReceiver
 
 SHARED, GLOBAL = "shared", "global"
 SUPPORT = "SHARED-SUBS"
-NUMBERED = "|"  # what follows it tells the links of one subscription apart
+NUMBERED = "|"  # the text after it distinguishes the links of one subscription
 
 
 def is_named(attach: Attach) -> bool:
@@ -40,13 +40,16 @@ def is_named(attach: Attach) -> bool:
 
 
 def capabilities_offered(node: Node, attach: Attach) -> tuple[str, ...] | None:
-    """Return what the answer to an attach offers: a client asks for shared subscriptions before it uses them."""
+    """Return the capabilities in the answer to an attach.
+
+    Clients check for shared subscriptions before they use them.
+    """
     wants = isinstance(node, QueueReceiver) and SUPPORT in (attach.desired_capabilities or ())
     return (SUPPORT,) if wants else None
 
 
 def is_to_end_one(link: Link, attach: Attach) -> bool:
-    """Whether the attach is that of unsubscribe."""
+    """Whether the attach requests the end of a subscription (unsubscribe)."""
     return isinstance(link, SenderLink) and attach.source is None
 
 
@@ -70,7 +73,7 @@ def named_subscription(
     rule: Rule | None,
     now: ClockReading,
 ) -> QueueReceiver:
-    """Return the node of a link to such a subscription, which is made if need be.
+    """Return the node of a link to a JMS subscription, which is created if it is missing.
 
     Raises UnauthorizedError, NotAllowedError.
     """
@@ -102,17 +105,17 @@ class LastingAsItsLinks(QueueReceiver):
     """A link of a subscription that is deleted with its last link."""
 
     def detached(self, now: ClockReading) -> None:
-        """Delete the subscription after the last."""
+        """Delete the subscription if this was its last link."""
         super().detached(now)
         if not any(each is not self for each in _receivers(self.connection, self.queue)):
             _delete(self.connection, self.queue)
 
 
 class Unsubscription(QueueReceiver):
-    """The link of unsubscribe: the subscription is deleted as it is closed."""
+    """The link of unsubscribe: its subscription is deleted when it is closed."""
 
     def answer(self, attach: Attach) -> tuple[Source | None, dict[object, object] | None]:
-        """Return the source by which the client sees that there is one."""
+        """Return the source that shows the client that its subscription exists."""
         return Source(self.queue.path.rpartition("/Subscriptions/")[0]), None
 
     def detached(self, now: ClockReading) -> None:
@@ -124,7 +127,7 @@ class Unsubscription(QueueReceiver):
 def unsubscription(
     connection: ConnectionContext, link: SenderLink, attach: Attach, now: ClockReading
 ) -> Unsubscription:
-    """Return the node of such a link. Raises EntityNotFoundError, UnauthorizedError."""
+    """Return the node of a link of unsubscribe. Raises EntityNotFoundError, UnauthorizedError."""
     is_global = GLOBAL in (attach.desired_capabilities or ())
     name = name_of(link, connection.container, is_global=is_global)
     for topic in connection.frontend.namespace.topics():

@@ -105,7 +105,8 @@ def manage(
 def manage_unclaimed(address: str) -> RequestHandler:
     """Return the operation of a $management link that was attached before the client's first claim.
 
-    The claims are judged by request, and so is whether the entity exists: whoever may not use it learns neither.
+    Claims, and the existence of the entity, are checked at each request: a client without rights cannot find out
+    whether it exists.
     """
     path = address.rpartition("/")[0]
 

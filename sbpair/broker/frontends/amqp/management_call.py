@@ -40,7 +40,7 @@ class ManagementCall:
     transaction: Transaction | None = None
 
     def charge(self, messages: int) -> None:
-        """Charge credits for ``messages`` more messages than the one that the request itself has paid for."""
+        """Charge credits for ``messages`` messages beyond the one paid for by the request."""
         self.connection.frontend.namespace.credits.charge(max(0, messages) * MESSAGE_COST, self.now)
 
     def whole(self, name: str, default: int | None = None) -> int:

@@ -120,7 +120,7 @@ class Node:
         """Called when an update has changed the entity's description."""
 
     def unclogged(self, now: ClockReading) -> None:
-        """Called when what was in the way of deliveries is gone: the client reads, or a window has opened."""
+        """Called when deliveries can continue: the client reads again, or a window has opened."""
 
     def deleted(self, path: str, condition: Condition) -> None:
         """End the link: the entity was deleted."""
@@ -128,7 +128,7 @@ class Node:
         self.stir()
 
     def stir(self) -> None:
-        """Have pending answers sent."""
+        """Cause pending answers to be sent."""
         self.connection.frontend.stir(self.connection)
 
     def detached(self, now: ClockReading) -> None:

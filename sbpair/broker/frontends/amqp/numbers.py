@@ -2,7 +2,7 @@
 
 The service's were seen in frame logs that users published, 2017 to 2026. Programs that break on them (several frames
 for a message, 255 links in a session, a window of 5,000 frames, answers that a client must settle) break here too. The
-larger ones are for tests that move many messages and do not test this.
+larger ones are for tests that move many messages and do not depend on these limits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHORTEST_IDLE, _LONGEST_IDLE = 120_000, 240_000  # milliseconds
 
 @dataclass(frozen=True, slots=True)
 class WireNumbers:
-    """What the broker announces in open, begin and attach, and grants to requests.
+    """The limits that the broker announces in open, begin and attach, and the credit of request links.
 
     ``answers_settled``: answers of $cbs and $management are sent settled. ``largest_claim``: the max-message-size that
     $cbs announces, whatever it accepts. ``first_delivery_id``: of each session.

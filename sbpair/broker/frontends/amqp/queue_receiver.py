@@ -79,7 +79,7 @@ class QueueReceiver(Node):
 
     @property
     def line(self) -> Queue | SessionLock:
-        """The entity on whose messages it waits while it has credit."""
+        """The entity for whose messages the receiver waits in line while it has credit."""
         return self.queue
 
     def answer(self, attach: Attach) -> tuple[Source | None, dict[object, object] | None]:
@@ -88,7 +88,7 @@ class QueueReceiver(Node):
 
     @property
     def has_cache(self) -> bool:
-        """Whether it may find a message where another receiver of the queue does not."""
+        """Whether the receiver may find a message where another receiver of the queue does not."""
         return isinstance(self._source, FrontEnd)
 
     @property
@@ -107,7 +107,7 @@ class QueueReceiver(Node):
         return self.link.credit - self._late - self._lost
 
     def passed_over(self) -> None:
-        """Return to the line when the session's window, if it is used up, opens again."""
+        """Wait to rejoin the line until the session's window opens again, if it is used up."""
         if self.link.session.pending:
             self.connection.links.hold_back(self)
 
@@ -126,7 +126,7 @@ class QueueReceiver(Node):
             self._drain(now)
 
     def _drain(self, now: ClockReading) -> None:
-        """Deliver what is available and return the remaining credit."""
+        """Deliver the available messages within the credit, and return the remaining credit to the client."""
         until = self._frontend.namespace.work_done + SLICE
         try:
             while self.is_hungry and self.deliver(now):
@@ -168,7 +168,7 @@ class QueueReceiver(Node):
         return True
 
     def refused(self, error: BrokerError, now: ClockReading) -> None:
-        """Detach with the reason why nothing can be received here any more."""
+        """Detach with the reason why nothing more can be received on this link."""
         self.link.detach(self._frontend.refusal(error, self.queue.path, now.entity))
 
     def deliver_run(self, limit: int, now: ClockReading) -> int:
@@ -315,7 +315,7 @@ class QueueReceiver(Node):
         return answer_to(state)
 
     def detached(self, now: ClockReading) -> None:
-        """Leave the line; locked messages stay locked until their locks expire."""
+        """Stop waiting for messages; locked messages stay locked until their locks expire."""
         self._frontend.leave(self, now)
 
     def updated(self, now: ClockReading) -> None:

@@ -35,7 +35,10 @@ CREDIT = 2000  # the Python SDK ignores it; the JavaScript SDK and proton respec
 
 
 class QueueSender(Node):
-    """Stores a client's messages in ``queue``, or sends them via it to ``destination``; of a batch, all or none."""
+    """Stores a client's messages in ``queue``, or sends them via it to ``destination``.
+
+    A batch as a whole or not at all.
+    """
 
     queue: Queue
     moves_timers = False
@@ -82,7 +85,7 @@ class QueueSender(Node):
     def message_received(self, event: MessageReceived, now: ClockReading) -> None:
         """Store the message in memory, then answer.
 
-        The answer leaves once Commits has it on the disk.
+        The answer is sent once the message is on disk (:class:`Commits`).
         """
         effect = self._frontend.apply_fault(Operation.SEND, self.queue.path, now)
         if effect is not None:

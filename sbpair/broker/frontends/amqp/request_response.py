@@ -41,7 +41,7 @@ from .node import ConnectionContext, Node
 
 CLAIMS = "$cbs"
 MAX_REQUEST_SIZE = 1_048_576
-MAX_UNSETTLED = 1_000  # answers of a link; of a client that settles none, the oldest are forgotten
+MAX_UNSETTLED = 1_000  # answers of a link; if the client settles none, the oldest are forgotten
 SETTLED = 1  # the snd-settle-mode of 2.8.2
 MAX_CLAIM_SIZE = 65_536  # bytes; a token has at most a quarter of that
 
@@ -213,8 +213,8 @@ def put_token(
         return refuse(400, "put-token needs the property name and a string as its body.")
     try:
         connection.claims.put(audience, token, now.wall)
-    except ExpiredTokenError:
-        return refuse(401, "ExpiredToken: The token is expired.")
+    except ExpiredTokenError as refusal:
+        return refuse(401, refusal.words)
     except InvalidTokenError as refusal:
         return refuse(401, f"Unauthorized access: {refusal.reason}.")
     path = parse_address(split_audience(audience)[1]).path

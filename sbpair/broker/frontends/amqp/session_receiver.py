@@ -159,7 +159,7 @@ class SessionWait(Node):
         return self.attach.snd_settle_mode == SETTLED
 
     def offered(self, now: ClockReading) -> bool:
-        """Take the next session, if one is available; return whether one was. Raises EntityDisabledError."""
+        """Take the next session if one is available; return whether one was taken. Raises EntityDisabledError."""
         sessions = self.queue.sessions
         lock = None if sessions is None else sessions.accept(None, now.entity)
         if lock is None:
@@ -173,11 +173,11 @@ class SessionWait(Node):
         self.link.refuse(self.connection.frontend.refusal(error, self.queue.path, now.entity))
 
     def timed_out(self, now: ClockReading) -> None:
-        """Refuse the attach: its timeout has passed."""
+        """Refuse the attach, because its timeout has passed."""
         frontend, error = self.connection.frontend, RequestTimeoutError(self.span / 1000)
         tracker = frontend.tracker(self.queue.path)
         self.link.refuse(condition_of(error, frontend.host, tracker, now.entity))
 
     def detached(self, now: ClockReading) -> None:
-        """Leave the line: the client has given up."""
+        """Stop waiting for a session: the client has given up."""
         self.connection.frontend.leave_wait(self, now)

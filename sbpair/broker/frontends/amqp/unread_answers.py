@@ -40,7 +40,7 @@ class UnreadAnswers:
         return self.size > MAX_UNREAD
 
     def passed_on(self) -> None:
-        """Report that the socket has taken all output: nothing is unread but what waits for a session's window."""
+        """Report that the socket accepted all output: only data waiting for a session window is unread."""
         if self.size:
             self._sessions = {session for session in self._sessions if session.pending}
             if not self._sessions:

@@ -68,7 +68,7 @@ class Draft:
 
 
 def _check_letters(name: str, text: str, encoding: str = "utf-8") -> None:
-    """Raise InvalidArgumentError for letters that AMQP cannot carry: JSON has halves of surrogate pairs too."""
+    """Raise InvalidArgumentError for characters that AMQP cannot encode, such as the lone surrogates of JSON."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError as error:
@@ -109,7 +109,7 @@ def send(frontend: NamespaceFrontend, path: str, draft: Draft, now: Instant) -> 
 
 
 def purge(frontend: NamespaceFrontend, path: str, before: Instant, now: Instant) -> int:
-    """Delete waiting messages that a queue, a subscription or a dead-letter queue has had since before ``before``.
+    """Delete waiting messages that have been in a queue, subscription or dead-letter queue since before ``before``.
 
     Deletes at most :data:`MAX_AT_ONCE` and returns how many; 0 when there are no more. Locked, scheduled and deferred
     messages stay, and so do those of sessions that a receiver holds. Raises EntityNotFoundError, NotAllowedError,
@@ -168,7 +168,7 @@ def resubmit(frontend: NamespaceFrontend, path: str, numbers: Iterable[int], now
 
 
 def _holder(entity: Queue, number: int) -> QueuePartition:
-    """Return the partition that stores a message, or the first one, which will refuse the number, if none does."""
+    """Return the partition that stores a message; if none does, the first one, which then refuses the number."""
     return next(
         (each for each in entity.partitions if each.message(number) is not None), entity.partitions[0]
     )

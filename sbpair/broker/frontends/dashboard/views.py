@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 
 from sbpair.pair.amqp.message import DataBody
+from sbpair.pair.ground.entity_settings import SESSIONS, SETTINGS, ValueKind
 
 from ...entities.descriptions import QueueDescription, TopicDescription
 from ...entities.message_store import DESCRIPTION, REASON
@@ -32,7 +33,7 @@ from ..rest.receiver import RestReceiver
 from .message import body_view
 
 SAMPLES = 90
-EVERY = 900  # milliseconds, minimum between two samples, however many viewers there are
+EVERY = 900  # milliseconds, minimum between two samples, for any number of viewers
 MAX_KEYS = 400
 
 Sample = tuple[int, tuple[int, ...]]
@@ -68,11 +69,7 @@ LATELY = 300_000  # milliseconds: refusals that need attention now
 MAX_STATE = 1024  # bytes of a session's state
 MAX_TEXT = 300  # characters of untrusted text
 
-_FLAGS = (
-    ("requires_session", "sessions"),
-    ("requires_duplicate_detection", "no duplicates"),
-    ("enable_partitioning", "partitioned"),
-)
+_FLAGS = tuple(each for each in SETTINGS.values() if each.label)
 
 
 def summary(frontend: NamespaceFrontend, now: int) -> Row:
@@ -120,13 +117,21 @@ def entity_row(entity: Queue, now: int) -> EntityRow:
         status=entity.status,
         health=_health(entity),
         flags=(
-            *(word for field, word in _FLAGS if getattr(requested, field)),
+            *(each.label for each in _FLAGS if each.value_in(requested)),
             *(f"{each.name} not in force: sent too late" for each in entity.kept.late),
+            *_stranded(entity),
         ),
         forward_to=requested.forward_to,
         quota=requested.quota_in_bytes,
         counts=entity.counts(now),
     )
+
+
+def _stranded(entity: Queue) -> list[str]:
+    """Return a text with the number of dead letters that can neither be forwarded nor received, and why; or nothing."""
+    each = [queue.forwarding.stranded for part in entity.partitions for queue in part.sub_queues]
+    count = sum(number for number, _ in each)
+    return [f"{count:,} dead letters not forwarded: {max(why for _, why in each)}"] if count else []
 
 
 def kind_of(entity: Queue) -> str:
@@ -152,6 +157,8 @@ def detail(frontend: NamespaceFrontend, path: str, now: int) -> tuple[EntityRow,
         "updated_at": entity.updated_at,
         "accessed_at": entity.accessed_at,
         "description": _settings(entity.requested if isinstance(entity, Topic) else entity.description),
+        "spans": [each.name for each in SETTINGS.values() if each.kind is ValueKind.SPAN],
+        "needs_sessions": SESSIONS.value_in(entity.description),
         "partitions": _partitions(entity, now),
         "senders": sum(isinstance(node, QueueSender) for node in tenants),
         "receivers": sum(isinstance(node, QueueReceiver | RestReceiver) for node in tenants),
@@ -223,7 +230,7 @@ def messages(entity: Queue, start: int) -> list[Row]:
 def search(entity: Queue, start: int, find: str) -> tuple[list[Row], int | None]:
     """Return the messages that contain ``find``, of MAX_SEARCHED_AT_ONCE from a number on, and the next number or None.
 
-    Ids, session ids and the reasons of dead letters are compared without regard to case, what was sent byte by byte.
+    Ids, session ids and dead-letter reasons are compared without regard to case, the sent sections byte by byte.
     """
     page = entity.browse(start, MAX_SEARCHED_AT_ONCE)
     lower, raw = find.casefold(), find.encode("utf-8", "surrogatepass")

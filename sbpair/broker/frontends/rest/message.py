@@ -327,7 +327,7 @@ def response_parts(message: StoredMessage, queue: Queue) -> tuple[dict[str, str]
 
 
 def _header_named(name: str) -> str:
-    """Return the name of the header that shows the property ``name``: none that a client acts on."""
+    """Return the name of the header for the property ``name``, changed if a client would otherwise act on it."""
     lower = name.lower()
     return PREFIX + name if lower in _SHOWN_OTHERWISE or lower.startswith(_FAMILIES) else name
 
@@ -387,7 +387,7 @@ def _body(body: Body | None) -> bytes:
 
 
 def _as_json(value: object) -> bytes:
-    """Return a body without an HTTP form, rendered for a human reader."""
+    """Return a body that has no HTTP form as JSON for a human reader."""
     try:
         return json.dumps(value, default=_plain, skipkeys=True).encode()
     except (TypeError, ValueError):

@@ -53,7 +53,7 @@ class RestReceiver:
 
     @property
     def has_cache(self) -> bool:
-        """Whether it may find a message where another receiver of the queue does not."""
+        """Whether the receiver may find a message where another receiver of the queue does not."""
         return isinstance(self._source, FrontEnd)
 
     @property
@@ -67,7 +67,7 @@ class RestReceiver:
         return self.fate is None
 
     def nothing(self) -> Response:
-        """Return the answer when no message came."""
+        """Return the answer for a request that received no message."""
         return Response(204, answer_headers(self._request, self.queue))
 
     def begin(self, now: ClockReading) -> None:
@@ -78,7 +78,7 @@ class RestReceiver:
         self._frontend.add_tenant(self.queue, self)
 
     def end(self, now: ClockReading) -> None:
-        """Leave the line, with or without a message."""
+        """Stop waiting, with or without a message."""
         self._frontend.leave(self, now)
         self._frontend.remove_tenant(self.queue, self)
 
@@ -97,21 +97,21 @@ class RestReceiver:
         return int(self.deliver(now))
 
     def passed_over(self) -> None:
-        """Nothing to do: the request has its answer."""
+        """Do nothing: the request has its answer."""
 
     def refused(self, error: BrokerError, now: ClockReading) -> None:
         """Answer with the error."""
         self._settle(UNTOUCHED.of(self._refuse(error, now)))
 
     def updated(self, now: ClockReading) -> None:
-        """Nothing to do: the request goes on."""
+        """Do nothing: the request continues."""
 
     def deleted(self, path: str, condition: Condition) -> None:
         """Answer that the entity was deleted."""
         self._settle(UNTOUCHED.of(self._refuse(EntityNotFoundError(path), self._last)))
 
     def stir(self) -> None:
-        """Nothing to do: the answer is in ``fate``."""
+        """Do nothing: the answer is in ``fate``."""
 
     def _settle(self, fate: FaultedResponse) -> None:
         if self.fate is None:

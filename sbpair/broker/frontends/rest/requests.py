@@ -205,7 +205,7 @@ def _send(
 
 
 def _token(call: RestCall, queue: Queue, now: ClockReading) -> LockToken:
-    """Return the lock named in the call, if it holds the named message. Raises LockLostError."""
+    """Return the lock token in the call, if it locks the message in the call. Raises LockLostError."""
     token = LockToken(uuid.UUID(call.lock).bytes_le)
     message = queue.locked_message(token, now.entity)
     if call.reference not in (message.message_id, str(message.sequence_number)):

@@ -1,4 +1,4 @@
-"""The demo's application: it sends, repeats the sends that raise, and receives or handles what arrives."""
+"""The demo's application: it sends, repeats sends that raise, and receives or handles the messages that arrive."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Application:
         self._is_over = threading.Event()
 
     def begin(self, act: Act) -> None:
-        """Start the clock of this act: its calls fall due from now on."""
+        """Start the clock of the current act: its calls fall due from now on."""
         self._began_at[act] = time.monotonic()
         self._has_begun[act].set()
 
@@ -70,7 +70,7 @@ class Application:
             event.set()
 
     def send(self, client: PairedServiceBusClient) -> None:
-        """Send until no call is left in the lane of this thread: each of SENDERS threads takes one."""
+        """Make the calls in the lane of this thread until none is left; each of SENDERS threads takes one lane."""
         lane = self._lanes.popleft()
         with client.get_queue_sender(QUEUE) as sender:
             while call := self._next_call(lane):
@@ -106,7 +106,7 @@ class Application:
 
     @contextmanager
     def consumers(self, client: PairedServiceBusClient) -> Iterator[None]:
-        """Handle the messages of both namespaces for the whole block; an id once, whichever side it comes from."""
+        """Handle the messages of both namespaces during the block; each id only once, from whichever side."""
         options = ProcessorOptions(
             deduplicate=timedelta(minutes=10),
             missing_entity_interval=timedelta(seconds=1),
@@ -147,13 +147,13 @@ class Application:
                 self._board.update(_score_repetition(call))
                 self._is_over.wait(RETRY_PAUSE)
             else:
-                self._note(call, receipt)
+                self._note(call, receipt, messages)
                 return
 
-    def _note(self, call: SendCall, receipt: SendReceipt) -> None:
+    def _note(self, call: SendCall, receipt: SendReceipt, messages: list[ServiceBusMessage]) -> None:
         for key in call.message_ids:
             self._ledger.acknowledged(key, call.session)
-        self._on_sent(send_accepted(QUEUE, receipt))
+        self._on_sent(send_accepted(QUEUE, receipt, messages))
         self._board.update(_score_landing(call, receipt))
 
     def _next_call(self, lane: deque[SendCall]) -> SendCall | None:

@@ -98,7 +98,7 @@ class Scoreboard:
             self._changed.notify_all()
 
     def note(self, text: str) -> None:
-        """Add a line to the timeline, and tell it; the lines of several threads are in the order of their times."""
+        """Add a line to the timeline and report it; lines of several threads are ordered by time."""
         with self._changed:
             entry = TimelineEntry(self.elapsed_seconds(), text)
             self._score.timeline = (*self._score.timeline, entry)

@@ -11,8 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
-from sbpair.pair.cli.inventory import index_of
-from sbpair.pair.envelope.names import is_ordered_backlog
+from sbpair.pair.envelope.names import index_of, is_ordered_backlog
 from sbpair.pair.syphon.daemon import Syphon
 from sbpair.pair.syphon.events import LandingBegan, LandingEnded, SyphonEvent
 from sbpair.pair.syphon.options import SyphonOptions

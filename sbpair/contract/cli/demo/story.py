@@ -20,21 +20,22 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sbpair import (
+from sbpair import EntityState
+from sbpair.broker import Broker
+from sbpair.broker.testing.ledger import Ledger
+from sbpair.events import (
     BacklogsCreated,
     BacklogsNotCreated,
     BacklogWithdrawn,
     EntityFailedOver,
     EntityRecovered,
-    EntityState,
     EntitySuspected,
     FenceOpened,
     PingFailed,
     PingSent,
 )
-from sbpair.broker import Broker
-from sbpair.broker.testing.ledger import Ledger
 from sbpair.pair.cli.errors import CommandError, ExitCode, one_line
+from sbpair.pair.ground.entity_settings import SESSIONS
 from sbpair.pair.observation.record import WriterRole
 
 from .application import SENDERS, Application
@@ -43,7 +44,8 @@ from .scoreboard import DemoResult, Score, Scoreboard
 from .stage import PRIMARY_NAME, QUEUE, SECONDARY_NAME, Stage, billed_operations
 
 if TYPE_CHECKING:
-    from sbpair import PairedServiceBusClient, PairingEvent
+    from sbpair import PairedServiceBusClient
+    from sbpair.events import PairingEvent
     from sbpair.pair.observation.record import WriterRole
 
 RECEIVERS = 2
@@ -105,7 +107,7 @@ class Story:
         has_sessions = self._plan.sessions > 0
         lock = SESSION_LOCK if has_sessions and not self._has_consumers else LOCK
         for side in (stage.primary, stage.secondary) if self._has_consumers else (stage.primary,):
-            side.create_queue(QUEUE, lock_duration=lock, requires_session=has_sessions)
+            side.create_queue(QUEUE, lock_duration=lock, **SESSIONS.set_to(has_sessions))
 
     def _outage(self, stage: Stage, client: PairedServiceBusClient, application: Application) -> None:
         with stage.threads("sender", SENDERS, lambda: application.send(client), application.stop):
@@ -113,8 +115,8 @@ class Story:
             application.begin(Act.BEFORE)
             first_third = PULL_AT * self._plan.messages_of(Act.BEFORE)
             self._await(stage, "the first third to be sent", lambda score: score.acknowledged >= first_third)
-            stage.primary.take_down("reset")
             self._power(is_up=False, text=f"{PRIMARY_NAME} goes down, in the middle of sends")
+            stage.primary.take_down("reset")  # after the line is printed: an event of a send could come first
             application.begin(Act.DURING)
             self._wait_out(stage)
             # on a busy machine the outage lasts longer: the story needs the failover
@@ -132,7 +134,7 @@ class Story:
                 self._homecoming(stage, application)
 
     def _wait_out(self, stage: Stage) -> None:
-        """Wait until the planned outage is over, and tell of the consumers when they go on, not at its end."""
+        """Wait until the planned outage is over, and report the consumers as soon as they resume."""
         ends = time.monotonic() + self._plan.outage
         if self._has_consumers and self._plan.ordering == "none":
             self._have_landed = self._board.wait_for(
@@ -199,7 +201,7 @@ class Story:
     def _on_pairing_event(self, event: PairingEvent) -> None:
         match event:
             case EntitySuspected():
-                self._became(EntityState.SUSPECT, "is SUSPECT: sends raise, the application repeats them")
+                self._became(EntityState.SUSPECT, "is SUSPECT: what the primary does not accept is parked")
             case EntityFailedOver():
                 self._marks["failed over"] = self._board.elapsed_seconds()
                 self._became(EntityState.FAILED_OVER, "has FAILED OVER: its messages are parked")

@@ -19,10 +19,10 @@ from azure.servicebus.management import (
     ServiceBusAdministrationClient,
 )
 
+from sbpair.contract.search import is_empty
 from sbpair.pair.auth.connection_string import NamespaceAccess
 from sbpair.pair.cli.connection import is_certificate
 from sbpair.pair.cli.errors import one_line
-from sbpair.pair.cli.inventory import take_inventory
 from sbpair.pair.cli.namespaces import NamespaceArgument
 from sbpair.pair.cli.output import age_seconds
 from sbpair.pair.cli.twins import EntityListing, TwinComparison, compare, read
@@ -37,7 +37,9 @@ from sbpair.pair.envelope.names import (
     ordered_backlog_name,
     path_key,
     path_refusal,
+    take_inventory,
 )
+from sbpair.pair.ground.entity_settings import SESSIONS
 from sbpair.pair.pairing.shared.backlog import differences
 from sbpair.pair.syphon.watch.claims import NAMESPACE, refusal_of
 from sbpair.pair.syphon.watch.peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
@@ -53,7 +55,7 @@ LIMITLESS = timedelta(days=10_000_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExaminationPlan:
-    """What to examine; ``rights`` are those the key needs on the secondary."""
+    """The subject of an examination; ``rights`` are those that the key needs on the secondary."""
 
     primary: NamespaceAccess
     secondary: NamespaceAccess
@@ -191,16 +193,12 @@ class Examination:
             has_sessions = has_sessions or aliases.SESSION_ID in message.aliases
             if message.path is not None and path_refusal(message.path) is None:
                 self.oldest[message.path] = max(age, self.oldest.get(message.path) or 0.0)
-        dead, untransferred = [
-            [each async for each in peek_parked(connection, name + part, most=1)]
-            for part in (DEAD_LETTERS, TRANSFER_DEAD_LETTERS)
-        ]
         return replace(
             backlog,
             oldest_age=max(ages, default=None),
             has_sessions=has_sessions,
-            has_dead_letters=bool(dead),
-            has_untransferred=bool(untransferred),
+            has_dead_letters=not await is_empty(connection, name + DEAD_LETTERS),
+            has_untransferred=not await is_empty(connection, name + TRANSFER_DEAD_LETTERS),
         )
 
     # The primary.
@@ -325,7 +323,7 @@ def _described_destination(destination: PrimaryEntity, queue: QueueProperties | 
     return replace(
         destination,
         status=str(getattr(queue.status, "value", queue.status)),
-        requires_session=bool(queue.requires_session),
+        needs_sessions=bool(SESSIONS.value_in(queue)),
         duplicate_window=_seconds(window),
         time_to_live=_seconds(queue.default_message_time_to_live),
     )

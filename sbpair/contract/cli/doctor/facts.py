@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sbpair.pair.cli.inventory import Inventory
 from sbpair.pair.cli.twins import TwinComparison
+from sbpair.pair.envelope.names import Inventory
 
 NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
 
@@ -74,7 +74,7 @@ class PrimaryEntity:
     """The age of the oldest message parked for it."""
 
     status: str | None = None
-    requires_session: bool | None = None
+    needs_sessions: bool | None = None
     duplicate_window: float | None = None
     time_to_live: float | None = None
     largest: int | None = None
@@ -101,11 +101,13 @@ class SenderSeen:
     failover_share: float | None = None
     operation_timeout: float | None = None
     redirects_suspects: bool = False
+    backlogs_missing: str | None = None
+    """Why it could not make sure of its backlog queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of the senders: messages a second, bytes each; ``outage`` seconds of it must fit."""
+    """The load of the senders: messages per second, bytes per message, and ``outage``, the seconds to bridge."""
 
     rate: float
     size: int
@@ -156,6 +158,6 @@ class PairFacts:
 
     @property
     def inventories(self) -> tuple[Inventory, ...]:
-        """Those of the backlog queues that were asked for and could be listed."""
+        """The inventories of the backlog queues that were requested and could be listed."""
         both = (self.inventory, self.ordered_inventory if self.keeps_order else None)
         return tuple(each for each in both if each is not None)

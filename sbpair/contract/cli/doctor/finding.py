@@ -29,7 +29,7 @@ class Finding:
 
 
 def alike(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
-    """Group findings that differ only in ``about``: one of each group, with the ``about`` of all."""
+    """Group findings that differ only in ``about``; return one finding of each group, with the ``about`` of all."""
     groups: dict[tuple[str, ...], tuple[Finding, list[str]]] = {}
     for each in findings:
         _, abouts = groups.setdefault((each.severity, each.what, each.why, each.next_step), (each, []))

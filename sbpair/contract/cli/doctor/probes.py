@@ -7,17 +7,16 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbpair.pair.amqp.events import MessageReceived
-from sbpair.pair.amqp.message import DataBody, Header, Message, Properties
-from sbpair.pair.amqp.performatives import Accepted
+from sbpair.contract.administration import create, delete
+from sbpair.contract.entry import Queue
+from sbpair.contract.inbox import Inbox
+from sbpair.contract.search import is_empty
+from sbpair.contract.subjects.pings import ping
 from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.envelope.aliases import PING_CONTENT_TYPE
-from sbpair.pair.syphon.watch.peeking import peek_parked
 
 from .facts import Ping, SenderSeen, SyphonSeen
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     import httpx
 
 PING_WAIT = 2.0  # seconds to wait for the delivery of a ping: twice its time to live
-IDLE = timedelta(minutes=5)  # the service's minimum; a scratch queue left behind is then deleted
 TIMEOUT = 5.0  # seconds for the whole response
 MAX_RESPONSE_BYTES = 1_048_576  # bytes of a response
 
@@ -33,12 +31,12 @@ MAX_RESPONSE_BYTES = 1_048_576  # bytes of a response
 @contextmanager
 def scratch_queue(administration: ServiceBusAdministrationClient) -> Iterator[str]:
     """Create a scratch queue, and delete it at the end. Raises AzureError when either fails."""
-    name = f"sbpair-doctor-{uuid.uuid4().hex[:12]}"
-    administration.create_queue(name, auto_delete_on_idle=IDLE)
+    queue, name = Queue(), f"sbpair-doctor-{uuid.uuid4().hex[:12]}"
+    create(administration, queue, {queue.label: name})
     try:
         yield name
     finally:
-        administration.delete_queue(name)
+        delete(administration, queue, name)
 
 
 async def ping_trial(connection: NamespaceConnection, path: str) -> Ping:
@@ -46,37 +44,22 @@ async def ping_trial(connection: NamespaceConnection, path: str) -> Ping:
 
     Raises LinkRefusedError or TokenRefusedError when a right is missing, ConnectionLostError when the connection fails.
     """
-    if [each async for each in peek_parked(connection, path, most=1)]:
+    if not await is_empty(connection, path):
         return Ping.NOT_EMPTY
     return Ping.DELIVERED if await _is_delivered(connection, path) else Ping.HIDDEN
 
 
 async def _is_delivered(connection: NamespaceConnection, path: str) -> bool:
-    arrived = asyncio.Event()
-    deliveries: list[int] = []
-
-    def on_message(event: MessageReceived) -> None:
-        deliveries.append(event.delivery_id)
-        arrived.set()
-
-    receiver = await connection.open_receiver(path, on_message)
+    inbox = Inbox()
+    inbox.opened(await connection.open_receiver(path, inbox.on_message))
     sender = await connection.open_sender(path)
-    receiver.flow(1)
-    await sender.send(_ping().encode())
-    try:
-        await asyncio.wait_for(arrived.wait(), PING_WAIT)
-    except TimeoutError:
-        pass
-    for delivery_id in deliveries:
-        await receiver.settle_and_wait(delivery_id, Accepted())
-    await asyncio.gather(receiver.close(), sender.close())
-    return arrived.is_set()
-
-
-def _ping() -> Message:
-    ids = (str(uuid.uuid4()), str(uuid.uuid4()))
-    properties = Properties(message_id=ids[0], content_type=PING_CONTENT_TYPE, group_id=ids[1])
-    return Message(header=Header(ttl=1000), properties=properties, body=DataBody((b"",)))
+    inbox.receiver.flow(1)
+    await sender.send(ping(str(uuid.uuid4()), str(uuid.uuid4())).encode())
+    arrival = await inbox.take_if_any(PING_WAIT)
+    if arrival is not None:
+        await inbox.complete(arrival)
+    await asyncio.gather(inbox.close(), sender.close())
+    return arrival is not None
 
 
 async def _body(answer: httpx.Response) -> bytes:
@@ -136,6 +119,7 @@ async def read_sender(url: str) -> SenderSeen:
         failover_share=_number(given.get("failover_share")),
         operation_timeout=_number(given.get("operation_timeout")),
         redirects_suspects=given.get("suspect_policy") == "redirect",
+        backlogs_missing=str(status["backlogs_missing"]) if status.get("backlogs_missing") else None,
     )
 
 

@@ -6,6 +6,13 @@ from collections.abc import Iterator
 
 from sbpair.pair.cli.output import age_text
 from sbpair.pair.envelope.names import is_ordered_backlog
+from sbpair.pair.ground.entity_settings import (
+    DUPLICATE_DETECTION,
+    FORWARD_TO,
+    PARTITIONING,
+    SESSIONS,
+    STATUS,
+)
 
 from .facts import NOT_FOUND, UNAUTHORIZED, PairFacts, Ping, PrimaryEntity, Refusal
 from .finding import ERROR, NOTE, WARNING, Finding, Rule, Severity
@@ -19,15 +26,15 @@ EVERYWHERE = 'set ordering="session" for all clients that send to sessions, and 
 MEBIBYTE = 1_048_576
 ENVELOPE = 600  # bytes that parking adds at most
 UNUSABLE = {
-    "requires_session": "parking does not work with it",
-    "forward_to": "parking does not work with it",
+    SESSIONS.name: "parking does not work with it",
+    FORWARD_TO.name: "parking does not work with it",
     "status is SendDisabled": "senders cannot park there",
     "status is ReceiveDisabled": "a syphon cannot take messages from there",
-    "status": "senders cannot park there, and a syphon cannot take messages from there",
-    "requires_duplicate_detection": "a parked message is lost if one of another entity has its id",
-    "enable_partitioning": "a peek may be answered by one partition, and the fence may open too early",
+    STATUS.name: "senders cannot park there, and a syphon cannot take messages from there",
+    DUPLICATE_DETECTION.name: "a parked message is lost if one of another entity has its id",
+    PARTITIONING.name: "a peek may be answered by one partition, and the fence may open too early",
 }
-"""What a backlog queue must not have, and why; the first that fits counts."""
+"""Settings that a backlog queue must not have, and why; the first match counts."""
 
 MIN_LOCK_SECONDS = 30.0  # seconds: half the lock duration that sbpair creates
 LONG_TIMEOUT = 30.0  # seconds: a caller that waits longer has usually given up
@@ -95,11 +102,10 @@ def _explain_refusal(refusal: Refusal) -> tuple[str, str, str]:
     if refusal.right == "Listen" and is_ordered_backlog(refusal.path):
         why = "a sender cannot see that it is empty, and keeps parking; a syphon cannot take messages from there"
     if refusal.is_of_key:
-        return (
-            f"the key is refused: {refusal.text}",
-            why,
-            "check the key and its name, and that it is for this queue",
-        )
+        step = "check the key and its name, and that it is for this queue"
+        if "expired" in refusal.text.casefold():
+            step = "set this machine's clock, or renew the signature; the key is not the cause"
+        return f"the key is refused: {refusal.text}", why, step
     if refusal.condition == UNAUTHORIZED:
         return f"the key may not {refusal.right} there", why, f"give it {refusal.right}, or check --role"
     return f"{refusal.right} is refused: {refusal.text}", why, "see the reason"
@@ -228,7 +234,7 @@ def _backlogs(facts: PairFacts) -> Iterator[Finding]:
 
 
 def _room(facts: PairFacts) -> Iterator[Finding]:
-    """How long senders can park messages at the given rate."""
+    """Report how long senders can park messages at the given rate."""
     load, known = facts.load, [each for each in facts.backlogs if each.capacity is not None]
     if load is None:
         return
@@ -312,14 +318,14 @@ def _locks(facts: PairFacts) -> Iterator[Finding]:
 
 
 def _twins(facts: PairFacts) -> Iterator[Finding]:
-    """What lands needs an entity of the same path and kind."""
+    """Landing needs an entity with the same path and kind on the secondary."""
     for twin in facts.twins:
         if twin.is_missing:
             what = "the secondary has no entity of this path"
             why = "messages for it cannot land: they wait for the primary"
             yield Finding(WARNING, twin.path, what, why, "`sbpair backlog create --twins`")
         for difference in twin.differences:
-            is_kind = difference.startswith(("requires_session", "status"))
+            is_kind = difference.startswith((SESSIONS.name, STATUS.name))
             why = (
                 "messages may not fit into its twin, and then wait for the primary"
                 if is_kind
@@ -353,7 +359,7 @@ def _ordered_queues(facts: PairFacts) -> Iterator[Finding]:
 
 
 def _ordering_unasked(facts: PairFacts) -> Iterator[Finding]:
-    """Ordered backlog queues of other clients, when the doctor was not asked to check them."""
+    """Report ordered backlog queues of other clients, if the doctor was not asked to check them."""
     if facts.keeps_order or facts.ordered_inventory is None:
         return
     names = (*facts.ordered_inventory.present, *facts.ordered_inventory.extra)
@@ -376,15 +382,15 @@ def _unordered_clients(facts: PairFacts) -> Iterator[Finding]:
 
 
 def _ordered_destinations(facts: PairFacts) -> Iterator[Finding]:
-    """What becomes of the order, and of copies, at the destination."""
+    """Report a destination that does not keep the order or does not drop copies."""
     for each in facts.destinations if facts.keeps_order else ():
-        if each.requires_session is False:
+        if each.needs_sessions is False:
             what, why = (
                 "it does not require sessions",
                 "several receivers may share a session: the order ends there",
             )
             yield Finding(WARNING, each.path, what, why, "a queue that requires sessions, chosen at creation")
-        if each.requires_session is not None and each.duplicate_window is None:
+        if each.needs_sessions is not None and each.duplicate_window is None:
             what = "it does not detect duplicates"
             why = "after an outage a run of a session may come twice: 5 6 5 6 7"
             step = "a queue with duplicate detection, or consumers that skip message ids they have seen"
@@ -408,6 +414,12 @@ def _sender(facts: PairFacts) -> Iterator[Finding]:
         what = f"no sender answers: {seen.trouble}"
         yield Finding(ERROR, "sender", what, "its options are not checked", "check --sender-status")
         return
+    if seen.backlogs_missing is not None:
+        what = f"it could not make sure of its backlog queues: {seen.backlogs_missing}"
+        step = (
+            "`sbpair backlog create`, and assume_backlogs_exist=True; or give it Manage and a way to port 443"
+        )
+        yield Finding(ERROR, "sender", what, "in an outage it may have nowhere to park", step)
     if seen.failover_share is not None and seen.failover_share >= 1.0:
         what = "failover_share is 1.0: it fails over only after an interval without any success"
         why = "a primary that rejects 95 of 100 sends is never left, and those sends raise"

@@ -18,8 +18,9 @@ from datetime import UTC, datetime, timedelta
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair.aio import EntityRecovered, PairedNamespaceOptions, PairedServiceBusClient, StoredIn
+from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient, StoredIn
 from sbpair.data.audit.canary_ids import PROBE, canary_id
+from sbpair.events import EntityRecovered
 from sbpair.pair.cli.errors import ConfigurationError, one_line
 from sbpair.pair.cli.namespaces import NamespaceArgument, client_between, syphon_between
 from sbpair.pair.client.errors import ClientError, LinkRefusedError, TokenRefusedError
@@ -27,6 +28,7 @@ from sbpair.pair.envelope.names import backlog_queue_name, namespace_label
 from sbpair.pair.pairing.events import PairingEvent
 from sbpair.pair.syphon.options import SyphonOptions
 
+from ...search import CanarySearch
 from .plan import (
     ARRIVED,
     AWAY,
@@ -40,7 +42,6 @@ from .plan import (
     Proof,
     canaries,
 )
-from .search import CanarySearch
 
 TIMEOUT = 15.0  # seconds to connect to a side, and for a ping to bring the entity home
 CLEANUP_TIMEOUT = 5.0  # seconds
@@ -107,7 +108,7 @@ class Drill:
     def _client(self) -> PairedServiceBusClient:
         options = PairedNamespaceOptions(
             backlog_queue_count=self.plan.backlogs,
-            assume_backlogs_exist=True,  # a drill uses what an outage would find
+            assume_backlogs_exist=True,  # a drill uses the queues that an outage would use
             primary_namespace_name=self.plan.primary_namespace_name,
             operation_timeout=timedelta(seconds=2 * TIMEOUT),
         )
@@ -216,7 +217,7 @@ class Drill:
         return {each.message_id: each for each in self.canaries if each.fate in AWAY}
 
     async def _come_home(self, client: PairedServiceBusClient, search: CanarySearch) -> None:
-        """Search until every canary is home or the time is up; then find out where the others are."""
+        """Search until every canary is home or the time is up; then locate the others."""
         searches = {Proof.CANCEL: self._find, Proof.PEEK: self._find_everywhere, Proof.RECEIVE: self._receive}
         find = searches[self.plan.proof]
         until, pause, said = time.monotonic() + self.plan.wait, FIRST_PAUSE, -1
@@ -231,7 +232,7 @@ class Drill:
             await self._find_everywhere(client, search)
 
     async def _find(self, client: PairedServiceBusClient, search: CanarySearch) -> None:
-        """Search the primary; with --proof cancel, cancel what is found at once."""
+        """Search the primary; with --proof cancel, cancel the canaries found at once."""
         away = self._away()
         found = await search.at_home(away)
         if found and self.plan.proof is Proof.CANCEL:

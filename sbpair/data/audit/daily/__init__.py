@@ -1,4 +1,4 @@
-"""The daily audit: each run reads only what the journals have gained, and replaces only the days that change.
+"""The daily audit: each run reads only the new lines of the journals, and replaces only the days that change.
 
     new lines  --read-->  mentions --.
     open messages of earlier runs  --+--fold--> settled, by day   --> current/messages/day=2026-11-25/settled.parquet

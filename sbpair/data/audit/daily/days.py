@@ -14,23 +14,16 @@ from ..judge.folding import Found
 from ..judge.verdict import SOUND, Verdict
 from ..judge.waits import Waits
 from ..read.clocks import EPOCH
+from ..result.interface import COLUMN_OF, schema_of
 from ..result.timeline import Episode
-
-COLUMN = {verdict: verdict.value.replace(" ", "_").replace("-", "_") for verdict in Verdict}
-DAYS = pa.schema(
-    [("day", pa.date32()), ("messages", pa.int64()), *((COLUMN[verdict], pa.int64()) for verdict in Verdict),
-     ("duplicated", pa.int64()), ("unexplained", pa.int64()), ("forwarded", pa.int64()),
-     *((f"wait_{name}", pa.float64()) for name in ("p50", "p95", "p99", "longest")),
-     ("failovers", pa.int64()), ("time_to_failover", pa.float64()), ("longest_pause", pa.float64())]
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class DayRow:
     """One day: its messages by verdict, waits in backlog queues, and failovers. Times are in seconds.
 
-    ``time_to_failover`` is the longest from the first failure to a failover, ``longest_pause`` the longest that an
-    entity stayed failed over; None without any.
+    ``time_to_failover`` is the longest time from the first failure to a failover, ``longest_pause`` the longest time
+    for which an entity stayed failed over; None without any.
     """
 
     day: date
@@ -48,7 +41,7 @@ class DayRow:
 
     @property
     def bad(self) -> int:
-        """The messages that are lost, unexpected or unproven."""
+        """The number of messages that are lost, unexpected or unproven."""
         return sum(count for verdict, count in self.verdicts.items() if verdict not in SOUND)
 
     def wait(self, name: str) -> float | None:
@@ -58,7 +51,7 @@ class DayRow:
     def as_row(self) -> dict[str, Any]:
         return {
             "day": self.day, "messages": self.messages,
-            **{COLUMN[verdict]: self.verdicts.get(verdict, 0) for verdict in Verdict},
+            **{COLUMN_OF[verdict]: self.verdicts.get(verdict, 0) for verdict in Verdict},
             "duplicated": self.duplicated, "unexplained": self.unexplained, "forwarded": self.waits.messages,
             **{f"wait_{name}": self.wait(name) for name in ("p50", "p95", "p99", "longest")},
             "failovers": self.failovers, "time_to_failover": self.time_to_failover,
@@ -72,7 +65,7 @@ def day_of(number: int) -> date:
 
 
 def day_rows(found: Mapping[int, Found], episodes: Sequence[Episode]) -> list[DayRow]:
-    """The rows, by day; ``found`` are the findings of each day since the epoch."""
+    """Return the rows by day; ``found`` are the findings of each day since the epoch."""
     failed: dict[date, list[Episode]] = {}
     for each in episodes:
         if each.failed_over_at is not None:
@@ -102,4 +95,4 @@ def _seconds(start: datetime | None, end: datetime | None) -> float | None:
 
 
 def days_table(rows: Sequence[DayRow]) -> pa.Table:
-    return pa.Table.from_pylist([each.as_row() for each in rows], schema=DAYS)
+    return pa.Table.from_pylist([each.as_row() for each in rows], schema=schema_of("days").remove_metadata())

@@ -1,12 +1,12 @@
-"""What the journals gained since the last run, and what this run takes back.
+"""New journal lines since the last run, and earlier results that this run must revise.
 
-    a file that grew                    read on from where it was
-    the same file in another folder     known by its name: nothing is new
-    a damaged file that was replaced    taken back, and read again
-    a copy, or no journal, that is gone taken back
-    a file to forget                    taken back; its writer lacks nothing but proves nothing
+    a file that grew                      read from the last position on
+    the same file in another folder       recognised by its name: nothing is new
+    a damaged file that was replaced      its mentions are removed, and it is read again
+    a vanished copy, or other file        its mentions are removed
+    a file to forget                      its mentions are removed; its writer lacks nothing but proves nothing
 
-Journals that are gone count on: they may be removed once they were read.
+Journals that have vanished still count: they may be removed once they were read.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SHORTER = "it is shorter than it was when it was read"
 
 
 class UnknownFileError(ValueError):
-    """A file to forget that this audit has never seen."""
+    """A file to forget was never read by this audit."""
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The new mentions, the keys of files whose earlier mentions are taken back, and the files that are not read."""
+    """The new mentions, the keys of files whose earlier mentions are removed, and the files that are not read."""
 
     mentions: list[Mentions]
     dropped: frozenset[str]
@@ -43,7 +43,7 @@ class Gathered:
 
 @dataclass
 class Gathering:
-    """Reads for one run, and brings ``state.files`` up to date."""
+    """Reads the journals for one run, and updates ``state.files``."""
 
     journal: str
     state: State
@@ -51,11 +51,11 @@ class Gathering:
     _dropped: set[str] = field(default_factory=set)
 
     def gather(self, forget: tuple[str, ...], reason: str) -> Gathered:
-        """Raises UnknownFileError, and OSError when the journals cannot be listed."""
+        """Gather the new journal lines. Raises UnknownFileError, and OSError if the journals cannot be listed."""
         found = survey(self.journal)
         self._forget(forget, reason, found)
         troubled = self._troubled()
-        self._take_back_gone(found)  # first: what a copy repeats is still known
+        self._take_back_gone(found)  # first, while the content that a copy repeats is still known
         self._take_back_replaced(found, troubled)
         mentions = self._read(found)
         shrunk = [
@@ -89,7 +89,7 @@ class Gathering:
                 self._dropped.add(key)
 
     def _troubled(self) -> set[str]:
-        """The writers whose journals lack or garble something that a right copy of a file can mend."""
+        """Return the writers whose journals have missing or damaged parts that another copy of a file could replace."""
         facts = facts_of_files(self.state.files)
         return {name for name, writer in facts.writers.items() if writer.reason in NOT_MENDED}
 
@@ -107,7 +107,7 @@ class Gathering:
                 self._drop(key)
 
     def _is_of_no_use(self, key: str) -> bool:
-        """Whether a file names no record of a writer that others do not have."""
+        """Whether every record in a file is also in other files of its writer."""
         others: dict[str, list[Run]] = {}
         for other, known in self.state.files.items():
             for name, writer in known.facts.writers.items() if other != key else ():
@@ -145,7 +145,7 @@ class Gathering:
         return mentions
 
     def _pieces(self, wanted: Mapping[str, SurveyedFile]) -> Iterator[FileRange]:
-        """What is new in these files: a compressed file goes on where the plain one ended, and is read once."""
+        """Yield the new content of these files; a compressed file continues where the uncompressed one ended."""
         reached: dict[str, int] = {}
         ends: dict[str, int] = {}
         for key, file in wanted.items():
@@ -171,7 +171,7 @@ class _Collect:
 
 
 def facts_of_files(files: Mapping[str, KnownFile]) -> Facts:
-    """The facts of all files together."""
+    """Return the facts of all files together."""
     found = Facts()
     for known in files.values():
         found.add(known.facts)
@@ -180,7 +180,7 @@ def facts_of_files(files: Mapping[str, KnownFile]) -> Facts:
 
 
 def _pardoned(facts: Facts, reason: str) -> Facts:
-    """Nothing but that a file was there: its records are not missed, and its writer proves nothing any more."""
+    """Return only the fact that a file existed: its records do not count as missing, its writer proves nothing."""
     found = Facts()
     for name, each in facts.writers.items():
         if each.runs:

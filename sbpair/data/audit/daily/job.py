@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..engine import Engine, LocalEngine
 from ..expected import Expected
@@ -17,7 +16,7 @@ from ..job import SKEW, as_json, check_accepted, check_skew, evidence_of
 from ..judge.grouping import Ints, hashes
 from ..judge.order import SessionCounts
 from ..read.aliases import Aliases
-from ..read.clocks import moment
+from ..read.clocks import EPOCH, moment
 from ..read.facts import Facts
 from ..read.mentions import Mentions
 from ..read.object_storage import without_secret
@@ -25,14 +24,16 @@ from ..read.packets import join
 from ..read.reading import facts_of_unread
 from ..read.separate_runs import separate_runs
 from ..read.writers import WriterFacts, greatest
+from ..result.interface import schema_of, write_parquet
+from ..result.report import Provenance
 from ..result.summary import Summary, summarise
-from ..result.tables import ORDER, writers_table
+from ..result.tables import waits_table, writers_table
 from ..result.timeline import timeline
 from . import sessions
 from .days import DayRow, day_of, day_rows, days_table
 from .gathering import Gathered, Gathering, facts_of_files
-from .judging import Judging, are_of_files, choose_mentions, days_of, ids_of, merge
-from .kept import DayFound, Hashes, Kept
+from .judging import OF_DAY, Judging, are_of_files, choose_mentions, days_of, ids_of, merge
+from .kept import DayFound, Hashes, StateFiles
 from .page import page
 from .state_folder import StateFolder
 
@@ -41,11 +42,11 @@ REPORT, SUMMARY = "days.html", "summary.json"
 
 @dataclass(frozen=True)
 class Terms:
-    """What a daily audit is held to: as :func:`sbpair.audit.audit`, and the days and heartbeats of this run.
+    """The terms of a daily audit: those of :func:`sbpair.audit.audit`, and the days and heartbeats of this run.
 
-    ``since``: the first day that result and page are about. ``heartbeats``: the seconds within which the journals of
-    a role must have a record, by role. ``accept``: how many messages were meant to be deleted. ``forget``: files of
-    journals, by name, that count no more from this run on, for a ``reason``.
+    ``since``: the first day that result and page cover. ``heartbeats``: by role, the seconds within which its journals
+    must have a record. ``accept``: how many messages were deleted on purpose. ``forget``: names of journal files that
+    are ignored from this run on, for a ``reason``.
     """
 
     skew: float = SKEW
@@ -74,9 +75,9 @@ def audit_daily(
     engine: Engine | None = None,
     at: datetime | None = None,
 ) -> DailyResult:
-    """Audit what the journals below ``journal`` have gained since the last run, and update the tables in ``state``.
+    """Audit the lines added to the journals below ``journal`` since the last run; update the tables in ``state``.
 
-    A run that was killed leaves tables and state as they were, and so does one that fails. ``at`` is now by default.
+    A run that is killed or fails leaves tables and state unchanged. ``at`` is now by default.
 
     Raises ValueError for an invalid skew, alias or ``accept``, UnknownFileError for a file to forget that was never
     there, StateInUseError when another run uses ``state``, ForeignStateError when it is not of such an audit, and
@@ -84,7 +85,7 @@ def audit_daily(
     """
     terms = terms or Terms()
     check_skew(terms.skew)
-    check_accepted(terms.accept)
+    check_accepted(terms.expected.all_accepted(terms.accept))
     folder = StateFolder(Path(state))
     with folder.hold():
         run = _Run(str(journal), folder, terms, engine or LocalEngine(), at or datetime.now(UTC))
@@ -95,9 +96,9 @@ class _Run:
     def __init__(self, journal: str, folder: StateFolder, terms: Terms, engine: Engine, at: datetime) -> None:
         self._journal, self._folder, self._terms, self._engine, self._at = journal, folder, terms, engine, at
         self._aliases = Aliases(terms.aliases)
-        self._kept = Kept(folder)
+        self._kept = StateFiles(folder)
         self._state = self._kept.state((terms.skew, tuple(sorted(self._aliases.names.items()))))
-        self._open: tuple[Mentions, Ints] | None = None  # what stays open after this run, and the days
+        self._open: tuple[Mentions, Ints] | None = None  # messages still open after this run, and their days
         self._orders: dict[int, SessionCounts] = {}  # of the days whose sessions this run changes
 
     def run(self) -> DailyResult:
@@ -118,9 +119,10 @@ class _Run:
         self._state.shifts = shifts
         traced = evidence.traced_primaries()
         shown_at_all = merge([part for each in self._days_found().values() for part in each], traced).shown
-        if shown_at_all > self._terms.skew:  # what the clocks could explain is no proof
+        if shown_at_all > self._terms.skew:  # the clocks could explain it, so it proves nothing
             self._write_open(replace(judging, evidence=evidence_of(facts, shown_at_all)))
         days = self._days_found()
+        waits = merge([part for each in days.values() for part in each], traced).waits
         episodes = timeline(facts.state_events(shifts))
         rows = day_rows({day: merge(each, traced) for day, each in days.items()}, episodes)
         first = self._terms.since or date.min
@@ -129,25 +131,29 @@ class _Run:
         missed += silences(facts.writers.values(), self._terms.heartbeats, self._at)
         ordered = self._orders_found(first)
         summary = summarise(
-            facts, clocks, found, ordered, self._terms.skew, missed, self._terms.accept, self._state.forgotten
-        )
+            facts, clocks, found, ordered, self._terms.skew, missed,
+            self._terms.expected.all_accepted(self._terms.accept), self._state.forgotten,
+        )  # fmt: skip
         before = sum(each.messages for each in rows if each.day < first)
         summary = replace(
-            summary, before=before, timeline=[each for each in summary.timeline if _is_since(each, first)]
+            summary,
+            before=before,
+            meant=list(self._terms.expected.accepted),
+            timeline=[each for each in summary.timeline if _is_since(each, first)],
         )
         shown = [each for each in rows if each.day >= first]
-        self._write(facts, rows, summary, shown)
+        self._write(facts, rows, summary, shown, waits_table(waits))
         return DailyResult(summary, shown)
 
     def _is_changed(self, judging: Judging, facts: Facts) -> bool:
-        """Whether what settled messages rest on has changed: a writer's clock, or that nobody tells of receipts."""
+        """Whether the basis of settled messages has changed: a writer's clock, or the absence of receiver journals."""
         state = self._state
         is_same = all(judging.shifts.get(writer) == shift for writer, shift in state.shifts.items())
         is_same &= not any(writer in facts.writers for writer in judging.shifts.keys() - state.shifts.keys())
         return not is_same or not state.quiet <= judging.quiet
 
     def _judge(self, judging: Judging, gathered: Gathered, *, is_changed: bool) -> None:
-        """Settle what can be settled, and write the days that change."""
+        """Settle the messages that can be settled, and write the days that change."""
         state, kept, dropped = self._state, self._kept, gathered.dropped
         touched = [ids_of(each) for each in (*gathered.mentions, *self._mentions_of(dropped))]
         late = np.unique(np.concatenate(touched)) if touched else np.zeros(0, np.uint64)
@@ -178,10 +184,10 @@ class _Run:
         for day, mentions in rest.items():
             self._write_settled(judging, day, mentions)
         for day in had_open - set(state.open):
-            self._folder.remove(_table("messages", day, "open"))
+            self._remove_day(day, "open")
 
     def _mentions_of(self, files: Container[str]) -> Iterator[Mentions]:
-        """What was kept of these files."""
+        """The stored mentions of these files."""
         if files:
             for each in (self._kept.open(), *(self._kept.settled_mentions(day) for day in self._state.days)):
                 if each is not None:
@@ -200,7 +206,8 @@ class _Run:
                 state.orders.add(day)
                 self._orders[day] = found.counts
             self._table(
-                _table("order", day, "part-00000"), ORDER.empty_table() if found is None else found.table
+                _table("order", day, "part-00000"),
+                schema_of("order").empty_table() if found is None else found.table,
             )
 
     def _orders_found(self, first: date) -> SessionCounts:
@@ -212,8 +219,10 @@ class _Run:
         return found
 
     def _reopen(self, late: Hashes, *, is_changed: bool) -> tuple[list[Mentions], dict[int, Mentions | None]]:
-        """The mentions of settled messages that are open again, as those with ids ``late`` are, and those that remain,
-        by day, of the same days."""
+        """Return the mentions of settled messages that are open again, and by day the mentions that remain settled.
+
+        Messages with ids ``late`` are open again; the second result covers the days of such messages.
+        """
         again: list[Mentions] = []
         rest: dict[int, Mentions | None] = {}
         for day in sorted(self._state.days):
@@ -227,24 +236,36 @@ class _Run:
         return again, rest
 
     def _write_open(self, judging: Judging) -> None:
-        """Write the verdicts on the messages that stay open."""
+        """Write the verdicts on the messages that are still open."""
         if self._open is None:
             return
         mentions, days = self._open
         for day in np.unique(days).tolist():
-            table, self._state.open[day] = judging.rows(choose_mentions(mentions, days == day))
-            self._table(_table("messages", day, "open"), table)
+            self._state.open[day] = self._write_day(
+                judging, day, "open", choose_mentions(mentions, days == day)
+            )
 
     def _write_settled(self, judging: Judging, day: int, mentions: Mentions | None) -> None:
         if mentions is None or not len(mentions.message):
             self._state.days.discard(day)
-            self._folder.remove(_table("messages", day, "settled"))
+            self._remove_day(day, "settled")
             return
         self._state.days.add(day)
-        table, found = judging.rows(mentions)
-        self._table(_table("messages", day, "settled"), table)
-        self._state.now[day] = found
+        found = self._state.now[day] = self._write_day(judging, day, "settled", mentions)
         self._kept.save_settled(day, mentions, ids_of(mentions), found)
+
+    def _write_day(self, judging: Judging, day: int, part: str, mentions: Mentions) -> DayFound:
+        """Write this part of all tables of a day, including the empty ones."""
+        tables, found = judging.tables(mentions)
+        for name, table in tables.items():
+            self._table(_table(name, day, part), table)
+        if day not in self._state.orders:
+            self._table(_table("order", day, "part-00000"), schema_of("order").empty_table())
+        return found
+
+    def _remove_day(self, day: int, part: str) -> None:
+        for name in OF_DAY:
+            self._folder.remove(_table(name, day, part))
 
     def _days_found(self) -> dict[int, list[DayFound]]:
         """The findings of each day, settled and open."""
@@ -256,18 +277,27 @@ class _Run:
             found.setdefault(day, []).append(each)
         return found
 
-    def _write(self, facts: Facts, rows: list[DayRow], summary: Summary, shown: list[DayRow]) -> None:
+    def _write(
+        self, facts: Facts, rows: list[DayRow], summary: Summary, shown: list[DayRow], waits: pa.Table
+    ) -> None:
+        if (
+            not rows and not (self._folder.current / OF_DAY[0]).exists()
+        ):  # a reader finds all tables nevertheless
+            today = (self._at.date() - EPOCH.date()).days
+            for name in (*OF_DAY, "order"):
+                self._table(_table(name, today, "part-00000"), schema_of(name).empty_table())
         self._table("days/part-00000.parquet", days_table(rows))
+        self._table("waits/part-00000.parquet", waits)
         self._table("writers/part-00000.parquet", writers_table(facts.writers.values()))
-        made = without_secret(self._journal)
-        self._folder.stage(REPORT).write_text(page(summary, shown, made, self._at), "utf-8")
+        origin = Provenance(without_secret(self._journal), self._at, str(self._folder.current))
+        self._folder.stage(REPORT).write_text(page(summary, shown, origin), "utf-8")
         self._folder.stage(SUMMARY).write_text(as_json(summary) + "\n", "utf-8")
         self._state.now = {}
         self._kept.save(self._state)
         self._folder.commit()
 
     def _table(self, name: str, table: pa.Table) -> None:
-        pq.write_table(table, self._folder.stage(name), store_schema=False)
+        write_parquet(name.partition("/")[0], table, str(self._folder.stage(name)))
 
 
 def _table(name: str, day: int, part: str) -> str:
@@ -275,7 +305,7 @@ def _table(name: str, day: int, part: str) -> str:
 
 
 def _quiet(facts: Facts) -> frozenset[str]:
-    """The primaries of which no receiver tells what it received or found empty, and no broker keeps a journal."""
+    """Return the primaries without a broker journal and without receivers that report arrivals or empty queues."""
     told = {primary for primary, _ in facts.when_emptied()}
     told |= {primary for primary, _ in facts.passed}
     told |= {each.primary for each in facts.writers.values() if each.role == "broker"}
@@ -289,7 +319,7 @@ def _is_since(episode: object, first: date) -> bool:
 
 
 def silences(writers: Iterable[WriterFacts], heartbeats: Mapping[str, float], now: datetime) -> list[str]:
-    """A sentence for each role whose journals have no record of the last ``heartbeats`` seconds before ``now``."""
+    """Return a sentence for each role without a journal record in the last ``heartbeats`` seconds before ``now``."""
     known = list(writers)
     found = []
     for role, within in heartbeats.items():

@@ -11,23 +11,26 @@ import pyarrow as pa
 from ..judge.evidence import Evidence
 from ..judge.fold import Messages, fold, times_accepted
 from ..judge.folding import Found, findings, worst
-from ..judge.grouping import NULL, Bools, Ints, hashes, least
+from ..judge.grouping import NULL, Bools, Ints, group_min, hashes
 from ..judge.killed import needs_killed, times_forwarded_again
 from ..judge.verdict import VERDICTS, Judgement, Verdict, judge
 from ..read.aliases import Aliases
 from ..read.clocks import MICROS, one_way_differences
 from ..read.mentions import Mentions
-from ..result.tables import duplicates_table, messages_table
+from ..result.interface import schema_of
+from ..result.tables import choose, duplicates_table, messages_table
 from .kept import DayFound, Hashes
 from .sessions import session_rows
 
 DAY_MICROS = 86_400 * MICROS
+OF_DAY = ("messages", "missing", "duplicates")
+"""The tables with a folder for each day of messages."""
 ENDS = (Verdict.EXPIRED, Verdict.DEAD_LETTERED, Verdict.DELETED, Verdict.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """The rules and the evidence of one run; ``quiet`` are primaries of which no journal tells what was received."""
+    """The rules and the evidence of one run; ``quiet`` are primaries without a journal of arrivals."""
 
     shifts: Mapping[str, int]
     aliases: Aliases
@@ -35,13 +38,15 @@ class Judging:
     evidence: Evidence
     quiet: frozenset[str]
 
-    def rows(self, mentions: Mentions) -> tuple[pa.Table, DayFound]:
-        """The messages with their verdicts, and the findings about them."""
+    def tables(self, mentions: Mentions) -> tuple[dict[str, pa.Table], DayFound]:
+        """The tables of messages, by name in :data:`OF_DAY`, and the findings about them."""
         messages, judgement = self._judge(mentions)
         table = messages_table(messages, judgement)
         untraced = replace(judgement, is_traced=np.zeros(len(messages), bool))
         copies = duplicates_table(table, messages, self.evidence)
-        return table, DayFound(findings(messages, untraced, table, copies), _one_way(messages))
+        missing = choose(table.select(schema_of("missing").names), judgement.where(Verdict.LOST))
+        tables = dict(zip(OF_DAY, (table, missing, copies), strict=True))
+        return tables, DayFound(findings(messages, untraced, table, copies), _one_way(messages))
 
     def sessions(self, mentions: Mentions) -> pa.Table | None:
         """The messages of sessions, as :func:`.sessions.session_rows` gives them."""
@@ -53,7 +58,7 @@ class Judging:
         return session_rows(messages, day[np.searchsorted(ids, hashes(messages.message))])
 
     def is_settled(self, mentions: Mentions) -> tuple[Bools, set[str]]:
-        """Which mentions are of ids whose messages are all settled, and the primaries that must stay quiet for it."""
+        """Return which mentions have ids with settled messages only, and the primaries that must stay quiet for it."""
         messages, judgement = self._judge(mentions)
         number = messages.numbers
         sent = number["accepted_by_primary"] + number["parked"] + number["spooled"] + number["handed_on"] > 0
@@ -70,7 +75,7 @@ class Judging:
         settled = known & (arrived & is_balanced & is_matched | has_one_end)
         settled |= judgement.where(Verdict.NOT_ACCEPTED) | is_accepted
         settled &= (number["of_two_runs"] == 0) & (number["unnumbered"] <= 1)
-        # what explains its copies is known when its syphons have ended
+        # whether its copies have an explanation is known only when its syphons have ended
         settled &= ~((number["copies"] > 1) & (times_forwarded_again(number) > 0))
         settled &= ~needs_killed(number)  # by the journal of a syphon, which need not mention them again
         silent = {
@@ -86,7 +91,7 @@ class Judging:
 
 
 def _one_way(messages: Messages) -> dict[str, dict[tuple[str, str], int]]:
-    """The differences that messages show which were received before they were forwarded, by primary."""
+    """Return, by primary, the clock differences shown by messages that were received before they were forwarded."""
     found: dict[str, dict[tuple[str, str], int]] = {}
     for code, (primary, _) in enumerate(messages.entities):
         if shown := one_way_differences(messages, messages.entity == code):
@@ -95,9 +100,9 @@ def _one_way(messages: Messages) -> dict[str, dict[tuple[str, str], int]]:
 
 
 def days_of(mentions: Mentions) -> Ints:
-    """The day, since the epoch, on which the id of each mention is mentioned first."""
+    """Return, for each mention, the day since the epoch on which its id was first mentioned."""
     _, group = np.unique(hashes(mentions.message), return_inverse=True)
-    first = least(group, mentions.at, int(group.max(initial=-1)) + 1)
+    first = group_min(group, mentions.at, int(group.max(initial=-1)) + 1)
     days = np.where(first == NULL, 0, first // DAY_MICROS)
     found: Ints = days[group]
     return found
@@ -109,7 +114,7 @@ def ids_of(mentions: Mentions) -> Hashes:
 
 
 def choose_mentions(mentions: Mentions, which: Bools) -> Mentions:
-    """These mentions, with their contexts alone."""
+    """Return these mentions, with only the contexts that they use."""
     used, context = np.unique(mentions.context[which], return_inverse=True)
     contexts = [mentions.contexts[index] for index in used]
     return mentions.choose(np.flatnonzero(which), contexts, context.astype(np.int64))
@@ -122,7 +127,7 @@ def are_of_files(mentions: Mentions, files: Container[str]) -> Bools:
 
 
 def merge(several: list[DayFound], traced: frozenset[str]) -> Found:
-    """All findings together; ``traced`` are the primaries whose journals tell the whole way of a message."""
+    """Combine findings; ``traced`` are the primaries whose journals record a message from end to end."""
     found = Found()
     for each in several:
         found.add(each.found)

@@ -1,4 +1,4 @@
-"""What the daily audit keeps from run to run, in files of its own: facts, positions, and mentions of messages."""
+"""State of the daily audit between runs: facts, positions, and mentions of messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..result.survey import SurveyedFile
 from . import plain
 from .state_folder import StateFolder
 
-VERSION = 3
+VERSION = 4
 STATE, OPEN = "_state/state", "_state/open"
 Hashes: TypeAlias = npt.NDArray[np.uint64]  # said to be one: without numpy, mypy would take it for a variable
 
@@ -31,7 +31,7 @@ Hashes: TypeAlias = npt.NDArray[np.uint64]  # said to be one: without numpy, myp
 class DayFound:
     """The findings about messages of one day.
 
-    ``one_way``: the differences of clocks that messages show which are traced all the way, by primary.
+    ``one_way``: by primary, the clock differences shown by messages that are recorded along their whole way.
     """
 
     found: Found = field(default_factory=Found)
@@ -40,7 +40,7 @@ class DayFound:
 
 @dataclass
 class KnownFile:
-    """A file of a journal as it was when it was last read, up to ``position``, and the facts in it."""
+    """A journal file as of its last reading, up to ``position``, and the facts in it."""
 
     seen: SurveyedFile
     position: int = 0
@@ -49,7 +49,10 @@ class KnownFile:
 
 @dataclass
 class State:
-    """The state after a run. ``files`` are by :func:`..survey.key_of`, ``forgotten`` the reasons by the same."""
+    """The state after a run.
+
+    ``files`` has the known files by key (:func:`..survey.key_of`), ``forgotten`` reasons by key.
+    """
 
     settings: tuple[object, ...]
     files: dict[str, KnownFile] = field(default_factory=dict)
@@ -64,10 +67,10 @@ class State:
 
 
 class ForeignStateError(ValueError):
-    """The directory is not one that this audit can go on with."""
+    """This audit cannot continue with the directory."""
 
 
-class Kept:
+class StateFiles:
     """The files of the state."""
 
     def __init__(self, folder: StateFolder) -> None:
@@ -127,7 +130,7 @@ class Kept:
         self._write(f"{_day(day)}/found", found)
 
     def are_sessions_of(self, day: int, sessions: Hashes) -> Bools:
-        """Which of these sessions began on ``day``."""
+        """Return which of these sessions began on ``day``."""
         return is_among(self._hashes(f"{_sessions(day)}/sessions.npy"), sessions)
 
     def has_message_of_session(self, day: int, ids: Hashes) -> bool:

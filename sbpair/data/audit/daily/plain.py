@@ -1,4 +1,4 @@
-"""A state as JSON and back. Reading it runs nothing: only types of the audit and of a short table come out."""
+"""Conversion of a state to JSON and back. Reading executes nothing: it creates only a few known types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def dumps(content: object) -> bytes:
 
 
 def loads(text: bytes) -> object:
-    """Return what :func:`dumps` was given. Raises ValueError for anything else."""
+    """Return the content that :func:`dumps` encoded. Raises ValueError for any other text."""
     try:
         return _build(json.loads(text))
     except (KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:

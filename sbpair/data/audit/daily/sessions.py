@@ -17,21 +17,21 @@ import pyarrow.compute as pc
 from ..judge.fold import Messages
 from ..judge.grouping import Ints, hashes
 from ..judge.order import SESSION, SessionCounts, in_sessions, order, sum_counts
-from .kept import Hashes, Kept
+from .kept import Hashes, StateFiles
 
 DAY = "day"
 
 
 @dataclass(frozen=True, slots=True)
 class OrderOfDay:
-    """The table ``order`` of a day, and what it says in numbers."""
+    """The table ``order`` of a day, and its counts."""
 
     table: pa.Table
     counts: SessionCounts
 
 
 def session_rows(messages: Messages, days: Ints) -> pa.Table | None:
-    """The messages of sessions that one sender sent, with their ``days``; None without any."""
+    """Return the messages of sessions that one sender sent, with their ``days``; None if there are none."""
     tables = []
     for packet in in_sessions(messages, 1, {DAY: pa.array(days)}):
         with pa.ipc.open_stream(packet.content) as reader:
@@ -40,11 +40,11 @@ def session_rows(messages: Messages, days: Ints) -> pa.Table | None:
 
 
 def replace_messages(
-    kept: Kept, known: set[int], rows: pa.Table | None, late: Hashes
+    kept: StateFiles, known: set[int], rows: pa.Table | None, late: Hashes
 ) -> dict[int, OrderOfDay | None]:
-    """Have ``rows`` in place of those of the messages ``late``; returns the orders of the days that change.
+    """Replace the rows of the messages ``late`` by ``rows``; return the orders of the changed days.
 
-    ``known`` are the days with sessions, of which the result has None where no session is left.
+    ``known`` are the days with sessions; the result is None for those of them that have no sessions any more.
     """
     sessions = _sessions(rows)
     homes = np.full(len(sessions), -1)
@@ -76,7 +76,7 @@ def _order_of(rows: pa.Table) -> OrderOfDay:
 
 
 def _settle(homes: Ints, sessions: Hashes, rows: pa.Table | None) -> Ints:
-    """``homes`` with the first day of each session that has none."""
+    """Return ``homes``, with the first day of each session filled in where it is missing."""
     if rows is None:
         return homes
     _, group = np.unique(sessions, return_inverse=True)
@@ -87,7 +87,7 @@ def _settle(homes: Ints, sessions: Hashes, rows: pa.Table | None) -> Ints:
 
 
 def _sessions(rows: pa.Table | None) -> Hashes:
-    """A number for the session and the sender of each row."""
+    """Return, for each row, a number that identifies its session and sender."""
     if rows is None:
         return np.zeros(0, np.uint64)
     texts = [pc.fill_null(rows.column(name), "") for name in SESSION]

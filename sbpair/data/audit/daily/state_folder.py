@@ -1,8 +1,8 @@
-"""A directory whose files are replaced together, by one rename: whoever reads sees those of one run.
+"""A directory whose files are replaced together by one rename, so that readers see those of one run.
 
-DIR/_versions/17   what the last run wrote; files that did not change are links to those of the run before
-DIR/_versions/18   what a run is writing, and what is left of one that was killed
-DIR/current        a link to the last whole one; to replace it is the commit
+DIR/_versions/17   the files of the last run; unchanged ones are links to those of the run before
+DIR/_versions/18   the files of a run in progress, or of one that was killed
+DIR/current        a link to the last complete version; replacing it is the commit
 DIR/current/changes.json  its number, and that of the run that last changed each table, or day of a table
 """
 
@@ -22,7 +22,7 @@ CHANGES, TABLE = "changes.json", ".parquet"
 
 
 class StateInUseError(ValueError):
-    """Another run is using the directory, or nothing can keep it away."""
+    """Another run is using the directory, or the directory cannot be locked."""
 
 
 class StateFolder:
@@ -31,7 +31,7 @@ class StateFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.current = path / CURRENT
-        self.number = 0  # of the last whole version; 0 if there is none
+        self.number = 0  # of the last complete version; 0 without one
         self._gone: set[str] = set()
 
     @property
@@ -40,7 +40,7 @@ class StateFolder:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Lock the directory, and remove all versions but the last whole one.
+        """Lock the directory, and remove all versions except the last complete one.
 
         Raises StateInUseError, also on Windows, and OSError.
         """
@@ -64,12 +64,12 @@ class StateFolder:
             yield
 
     def others(self) -> list[str]:
-        """The names of files and folders that no run has made."""
+        """The names of files and folders that were not created by a run."""
         ours = {VERSIONS, DRAFT, LOCK} | ({CURRENT} if self.current.is_symlink() else set())
         return sorted(path.name for path in self.path.iterdir() if path.name not in ours)
 
     def stage(self, name: str) -> Path:
-        """Where to write the new file ``name``."""
+        """Return the path at which to write the new file ``name``."""
         found = self._next / name
         found.parent.mkdir(parents=True, exist_ok=True)
         return found
@@ -102,7 +102,7 @@ class StateFolder:
         return _files(self.current.resolve()) if self.number else []
 
     def _tell(self, changed: set[str]) -> None:
-        """Write which run last changed what of the tables."""
+        """Write which run last changed each table, or day of a table."""
         file = self.current / CHANGES
         tables = json.loads(file.read_text("utf-8"))["tables"] if self.number else {}
         for name in sorted(changed):

@@ -36,7 +36,7 @@ class KilledSyphon:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BrokerCoverage:
     """The journal of a namespace's broker: whether it is complete, and the period that it certainly covers."""
 
     is_whole: bool
@@ -65,7 +65,7 @@ class PairEvidence:
     secondary_until: int | None = None
 
     def facts(self) -> tuple[bool | None, ...]:
-        """The values of :data:`.verdict.EVIDENCE`."""
+        """The values of :data:`.verdict.EVIDENCE`, in order."""
         return (
             self.senders_whole, self.senders_tell, self.syphons_whole, self.syphons_cover, self.receivers_whole,
             self.primary_kept, self.secondary_kept, self.stranded_from is not None,
@@ -92,7 +92,7 @@ class Evidence:
             for primary in {each.primary for each in self._writers}
             if primary is not None
         }
-        self._kept = {name: self._keeping_of(name) for name in self._namespaces()}
+        self._kept = {name: self._coverage_of(name) for name in self._namespaces()}
         self._drained = {pair: self._drain_by(found.values()) for pair, found in syphons.items()}
         self._killed = {pair: self._find_killed_among(found) for pair, found in syphons.items()}
         self._emptied = {place: at - self._skew for place, at in emptied.items()}
@@ -100,7 +100,7 @@ class Evidence:
         self._locks_lost = dict(locks_lost)
 
     def of(self, primary: str | None, path: str, secondary: str | None) -> PairEvidence:
-        """The evidence on messages of the entity ``path``, in lower case as the namespaces are."""
+        """Return the evidence on messages of the entity ``path``; path and namespaces are in lower case."""
         whole = self._by_primary.get(primary or "", {})
         stranded_from, drained_at = self._drained.get((primary, secondary), (None, None))
         if primary is None or secondary is None:
@@ -126,16 +126,19 @@ class Evidence:
         )
 
     def emptied_at(self, primary: str | None, path: str) -> int | None:
-        """When a receiver last found this queue or subscription empty."""
+        """Return when a receiver last found this queue or subscription empty."""
         return None if primary is None else self._emptied.get((primary, path))
 
     def locks_lost(self, primary: str | None) -> int | None:
-        """The messages that syphons forwarded without removing them, by their last counters; None if one has none."""
+        """Return how many messages syphons forwarded without removing them, by their last counters.
+
+        None if a syphon has no counters.
+        """
         return self._locks_lost.get(primary)
 
     @property
     def kept(self) -> frozenset[str | None]:
-        """The namespaces whose broker recorded all."""
+        """Return the namespaces whose broker recorded everything."""
         return frozenset(name for name, each in self._kept.items() if each.is_whole)
 
     @property
@@ -144,15 +147,15 @@ class Evidence:
         return self._skew
 
     def find_killed(self, primary: str | None, secondary: str) -> tuple[KilledSyphon, ...]:
-        """The syphons of this pair that were killed, or are still writing."""
+        """Return the syphons of this pair that were killed, or are still writing."""
         return () if primary is None else self._killed.get((primary, secondary), ())
 
     def file_of(self, writer: str) -> str:
-        """The first file of a writer's journal, with its folders: often the machine on which it was written."""
+        """Return the first file of a writer's journal, with its folders, which often name the machine that wrote it."""
         return self._files.get(writer) or "?"
 
     def traced_primaries(self) -> frozenset[str]:
-        """The primaries whose senders and syphons recorded all that they did."""
+        """Return the primaries whose senders and syphons recorded everything they did."""
         wanted = ("tell", "sender", "syphon")
         found = (
             primary for primary, whole in self._by_primary.items() if all(whole[each] for each in wanted)
@@ -160,7 +163,7 @@ class Evidence:
         return frozenset(found)
 
     def fill_in(self, question: str, primary: str | None, secondary: str | None) -> str:
-        """Return ``question`` with each role, such as {sender}, replaced by what is wrong with its journals."""
+        """Return ``question`` with each role, such as {sender}, replaced by the defect of its journals."""
         if not question:
             return ""
         whose = {"sender": primary, "syphon": primary, "broker": primary, "secondary": secondary}
@@ -174,7 +177,10 @@ class Evidence:
         return question.format(**blamed)
 
     def _blame_way(self, primary: str | None, secondary: str | None) -> str:
-        """Why the syphons' journals do not cover the messages on ``secondary``; it is None if it has several names."""
+        """Return why the syphons' journals do not cover the messages on ``secondary``.
+
+        Pass None for a secondary that has several names.
+        """
         if secondary is None:
             return f"the secondary of {primary} has several names in these journals: name one by an alias"
         known = sorted(
@@ -198,20 +204,20 @@ class Evidence:
     def _namespaces(self) -> set[str]:
         return {each.primary for each in self._writers if each.role == "broker" and each.primary is not None}
 
-    def _keeping_of(self, namespace: str) -> Kept:
+    def _coverage_of(self, namespace: str) -> BrokerCoverage:
         """Complete means one journal of one run: events between two runs are unknown."""
         found = [each for each in self._writers if each.role == "broker" and each.primary == namespace]
         is_known = all(each.role is not None for each in self._writers)
         first = smallest(each.first_at for each in found)
         last = greatest(each.last_at for each in found)
-        return Kept(
+        return BrokerCoverage(
             len(found) == 1 and found[0].is_whole and is_known,
             None if first is None else first + self._skew,
             None if last is None else last - self._skew,
         )
 
     def _drain_by(self, syphons: Iterable[SyphonFacts]) -> tuple[int | None, int | None]:
-        """The first backlog index that no syphon reads, and when the backlogs were last found empty.
+        """Return the first backlog index that no syphon reads, and when the backlogs were last found empty.
 
         Messages that another syphon holds at that time may return, so every syphon running then must have found the
         queues empty too.
@@ -235,7 +241,7 @@ class Evidence:
         return stranded, earliest - self._skew
 
     def _find_killed_among(self, syphons: Mapping[str, SyphonFacts]) -> tuple[KilledSyphon, ...]:
-        """A syphon that is started after the last record of another one is taken for its successor."""
+        """Return the killed syphons; one that starts after the last record of another counts as its successor."""
         killed = {each.writer for each in self._writers if each.reason == KILLED}
         starts = sorted(each.first_at for each in syphons.values() if each.first_at is not None)
         found = []
@@ -247,7 +253,7 @@ class Evidence:
         return tuple(found)
 
     def _blame(self, namespace: str | None, role: str) -> str:
-        """The problem of the journals of ``role`` that name ``namespace`` as their primary."""
+        """Return the defect of the journals of ``role`` that name ``namespace`` as their primary."""
         found = [each for each in self._writers if each.primary in (namespace, None)]
         found.sort(key=lambda each: each.writer or "")  # whichever was read first, the sentence is one
         whose = [each for each in found if each.role == role]

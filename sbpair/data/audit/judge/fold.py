@@ -16,32 +16,32 @@ import pyarrow.compute as pc
 from ..canary_ids import PATTERN, PREFIX
 from ..read.aliases import Aliases
 from ..read.mentions import COUNTS, DEAD_LETTERS, FACTS, POSITIONS, MentionContext, Mentions
-from .grouping import NULL, Bools, Ints, combine, count, least, most, ranks
+from .grouping import NULL, Bools, Ints, combine, count, group_max, group_min, ranks
 
 RECORDED_TWICE = {  # parking and spooling have events of their own, and send_accepted where that is enabled
     "parked": ("parked_events", "accepted_by_backlog"),
     "spooled": ("spooled_events", "accepted_by_spool"),
     "detoured_ambiguously": ("stored_ambiguously", "accepted_ambiguously"),
 }
-AMBIGUITIES = ("raised_ambiguously", "detoured_ambiguously", "accepted_by_primary_ambiguously")
+AMBIGUITIES = ("raised_ambiguously", "detoured_ambiguously", "accepted_by_primary_ambiguously", "in_doubt")
 HELD_IN_BACKLOG = ("put_in_backlog", "taken_from_backlog")  # copies in a broker's store: added, removed
 PARTS = {
     *(part for parts in RECORDED_TWICE.values() for part in parts), *AMBIGUITIES, *HELD_IN_BACKLOG, "put", "taken",
 }  # fmt: skip
 TIMES = {  # the first or last time of the mentions with any of these facts
-    "sent_at": (least, ("is_sent",)),
-    "parked_at": (least, ("is_parked",)),
-    "last_parked_at": (most, ("is_parked",)),
-    "set_aside_at": (most, ("set_aside", "expired")),
-    "first_home_at": (least, ("accepted_by_primary", "forwarded")),
-    "home_at": (most, ("accepted_by_primary", "forwarded")),
-    "stored_at": (least, ("taken_in",)),
-    "put_at": (most, ("put",)),
-    "backlogged_at": (least, ("backlogged",)),
-    "forwarded_at": (most, ("forwarded",)),
-    "received_at": (least, ("received",)),
+    "sent_at": (group_min, ("is_sent",)),
+    "parked_at": (group_min, ("is_parked",)),
+    "last_parked_at": (group_max, ("is_parked",)),
+    "set_aside_at": (group_max, ("set_aside", "expired")),
+    "first_home_at": (group_min, ("accepted_by_primary", "forwarded")),
+    "home_at": (group_max, ("accepted_by_primary", "forwarded")),
+    "stored_at": (group_min, ("taken_in",)),
+    "put_at": (group_max, ("put",)),
+    "backlogged_at": (group_min, ("backlogged",)),
+    "forwarded_at": (group_max, ("forwarded",)),
+    "received_at": (group_min, ("received",)),
 }
-HANDS = {  # the writer of the one who did it, if it is one
+HANDS = {  # the writer that did it, if there is only one
     "sender": ("is_sent",),
     "syphon": ("forwarded",),
     "receiver": ("received",),
@@ -55,7 +55,7 @@ Entity: TypeAlias = "tuple[str | None, str]"
 
 @dataclass(frozen=True, slots=True)
 class Forwards:
-    """What syphons recorded that they forwarded of messages that arrived more than once: message, writer and time."""
+    """Forwards recorded by syphons for messages that arrived more than once: message, writer and time."""
 
     group: Ints
     writer: Ints  # an index into Messages.senders
@@ -64,11 +64,12 @@ class Forwards:
 
 @dataclass(frozen=True, slots=True)
 class LastSeen:
-    """The last record that names a message: its time in microseconds, the file, and the ordinal; -1 without one."""
+    """The last record that names a message: its time in microseconds, file, ordinal (-1 without one) and writer."""
 
     at: int
     file: str
     ordinal: int
+    writer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +99,11 @@ class Messages:
 
     def last_seen(self, messages: Ints) -> list[LastSeen | None]:
         """The last mention of each of these messages; None for one without a time."""
-        last: dict[int, tuple[int, str, int]] = {}
+        last: dict[int, tuple[int, str, int, str]] = {}
         for row in np.flatnonzero(np.isin(self.group, messages) & (self.mentions.at != NULL)).tolist():
-            place = self.mentions.sent_in[row]
+            place, context = self.mentions.sent_in[row], self.mentions.contexts[self.mentions.context[row]]
             ordinal = -1 if place == NULL else int(place) // POSITIONS
-            found = (
-                int(self.mentions.at[row]),
-                self.mentions.contexts[self.mentions.context[row]].file,
-                ordinal,
-            )
+            found = int(self.mentions.at[row]), context.file, ordinal, context.writer or ""
             group = int(self.group[row])
             last[group] = max(found, last.get(group, found))
         return [LastSeen(*last[each]) if each in last else None for each in messages.tolist()]
@@ -138,7 +135,7 @@ def fold(
 class _Fold:
     def __init__(self, mentions: Mentions, runs: Mapping[str, int], kept: Container[str | None]) -> None:
         self.of = mentions
-        self.runs, self.kept = runs, kept
+        self.runs = runs
         facts = np.array([context.facts for context in mentions.contexts], np.int64)
         self.facts = facts[mentions.context]
         self.seen = int(np.bitwise_or.reduce(facts, initial=0))
@@ -154,6 +151,7 @@ class _Fold:
             self.message = encoded.dictionary.take(pa.array(keys // len(self.entities)))
             self.entity = keys % len(self.entities)
         self.size = len(self.message)
+        self.is_kept = np.array([primary in kept for primary, _ in self.entities] or [False])[self.entity]
 
     def messages(self) -> Messages:
         path, paths = self._of_context([context.path for context in self.of.contexts])
@@ -162,24 +160,25 @@ class _Fold:
         is_sent = self.has("is_sent")
         hands = {name: self._only(writer, self.has(*facts)) for name, facts in HANDS.items()}
         sender = hands["sender"]
-        sent_in = self._fold(least, self.of.sent_in, is_sent)
+        sent_in = self._fold(group_min, self.of.sent_in, is_sent)
         has_raised = self.has("raised") & (writer == sender[self.group])
         session, is_promised, is_misplaced = self._sessions()
         numbers = self._numbers()
         held_in, destinations = self._balance(numbers)
         numbers["misplaced"] = is_misplaced
+        numbers["changed"] = self._changed()
         return Messages(
             self.message,
             self.entity,
             self.entities,
-            least(self.group, path, self.size),
+            group_min(self.group, path, self.size),
             paths,
             self._only(secondary, self.has("is_parked", "is_in_store_of_backlog")),
             secondaries,
             sender,
             writers,
             np.where(sender == NULL, NULL, sent_in),
-            self._fold(least, self.of.sent_in, has_raised),
+            self._fold(group_min, self.of.sent_in, has_raised),
             session,
             is_promised,
             numbers,
@@ -192,7 +191,7 @@ class _Fold:
         )
 
     def has(self, *names: str) -> Bools:
-        """The mentions with any of these facts."""
+        """Return which mentions have any of these facts."""
         wanted = sum(FACTS[name] for name in names)
         if not self.seen & wanted:
             return np.zeros(len(self.facts), bool)
@@ -200,7 +199,7 @@ class _Fold:
         return found
 
     def _of_context(self, texts: Texts) -> tuple[Ints, list[str]]:
-        """A text of each mention's context, as an index into the ordered texts."""
+        """Return a text from the context of each mention, as an index into the sorted texts, and these texts."""
         rank, ordered = ranks(texts)
         return rank[self.of.context], ordered
 
@@ -212,14 +211,15 @@ class _Fold:
         return found
 
     def _only(self, values: Ints, which: Bools) -> Ints:
-        """The one value of each message; NULL if there is none, or several."""
-        first, last = self._fold(least, values, which), self._fold(most, values, which)
+        """Return the single value of each message; NULL if it has no value or several."""
+        first, last = self._fold(group_min, values, which), self._fold(group_max, values, which)
         return np.where(first == last, first, NULL)
 
     def _sessions(self) -> tuple[pa.Array, Bools, Ints]:
-        """The session of each message, whether its order is kept, and 1 where records name two sessions.
+        """Return the session of each message, whether its order is kept, and 1 where its session is contradictory.
 
-        A message in a backlog has another session id.
+        It is contradictory if records name two sessions, or if the message arrived without its session. A message in a
+        backlog has another session id.
         """
         if self.of.session is None:
             return pa.nulls(self.size, pa.string()), np.zeros(self.size, bool), np.zeros(self.size, np.int64)
@@ -227,12 +227,28 @@ class _Fold:
         rank, ordered = ranks([text or None for text in encoded.dictionary.to_pylist()])
         index = np.asarray(encoded.indices.fill_null(len(rank)), np.int64)
         session = np.where(self.has("is_in_store_of_backlog"), NULL, np.append(rank, NULL)[index])
-        greatest = most(self.group, session, self.size)
-        is_misplaced = (least(self.group, session, self.size) != greatest).astype(np.int64)
+        greatest = group_max(self.group, session, self.size)
+        is_misplaced = (group_min(self.group, session, self.size) != greatest).astype(np.int64)
+        is_lost = self.has("received", "put") & np.asarray(pc.fill_null(pc.equal(self.of.session, ""), False))
+        is_misplaced[self.group[is_lost & (greatest != NULL)[self.group]]] = 1
         is_promised = np.zeros(self.size, bool)
         is_promised[self.group[self.has("is_kept_in_order") & (session != NULL)]] = True
         sessions = pa.array(ordered, pa.string()).take(pa.array(greatest, mask=greatest == NULL))
         return sessions, is_promised, is_misplaced
+
+    def _changed(self) -> Ints:
+        """Return 1 for a message with a body that no sender recorded, although a sender recorded another body."""
+        found, body = np.zeros(self.size, np.int64), self.of.checksum
+        is_given = self.has("is_sent", "raised") & (body != NULL)
+        first, last = self._fold(group_min, body, is_given), self._fold(group_max, body, is_given)
+        is_strange = (body != NULL) & ~is_given & (first != NULL)[self.group]
+        is_strange &= (body != first[self.group]) & (body != last[self.group])
+        if is_strange.any():  # few: of those, not one of a third body
+            given = is_given & np.isin(self.group, self.group[is_strange])
+            bodies = set(zip(self.group[given].tolist(), body[given].tolist(), strict=True))
+            strange = zip(self.group[is_strange].tolist(), body[is_strange].tolist(), strict=True)
+            found[[group for group, sum in strange if (group, sum) not in bodies]] = 1
+        return found
 
     def _numbers(self) -> dict[str, Ints]:
         counts = {name: self._count(name) for name in COUNTS}
@@ -241,16 +257,16 @@ class _Fold:
         counts["held_in_backlog"] = counts[put] - counts[taken]
         ambiguities = sum((counts[name] for name in AMBIGUITIES), np.zeros(self.size, np.int64))
         kept = {name: each for name, each in counts.items() if name not in PARTS}
-        received = self._fold(least, self.of.number, self.has("received"))
-        stored = least(self.group, self.of.number, self.size)
+        received = self._fold(group_min, self.of.number, self.has("received"))
+        stored = group_min(self.group, self.of.number, self.size)
         times = {name: self._fold(how, self.of.at, self.has(*facts)) for name, (how, facts) in TIMES.items()}
         backlog = np.array([NULL if each.backlog is None else each.backlog for each in self.of.contexts])
         copies = self._copies()
         return {
             **kept,
             **times,
-            "enqueued_at": self._fold(least, self.of.enqueued, self.has("received")),
-            "backlog": most(self.group, backlog[self.of.context], self.size),
+            "enqueued_at": self._fold(group_min, self.of.enqueued, self.has("received")),
+            "backlog": group_max(self.group, backlog[self.of.context], self.size),
             "sequence_number": np.where(received == NULL, stored, received),
             "copies": copies,
             "unnumbered": count(self.group[self.has("received") & (self.of.number == NULL)], self.size),
@@ -260,11 +276,13 @@ class _Fold:
         }
 
     def _balance(self, numbers: dict[str, Ints]) -> tuple[Ints, list[str]]:
-        """Add up what brokers recorded at each destination, and return where a copy is that did not leave.
+        """Add up what brokers recorded at each destination, and return the destinations with a copy that did not leave.
 
-        A queue is one destination, and so is each subscription; dead letters belong to theirs. ``shortfall``: how often
-        the entity accepted the message without storing it or dropping it as a duplicate. ``undelivered``: how many of
-        the copies that a destination stored, one for each time that the message was accepted, reached nobody.
+        A queue is one destination, and so is each subscription, including its dead letters. ``shortfall``: how often
+        the entity accepted the message but neither stored it nor dropped it as a duplicate. ``undelivered``: how many
+        of the copies that a destination stored, one for each time that the message was accepted, were received by
+        nobody. Each storing or removal counts as that of another copy, even under the same number, because a queue may
+        be recreated.
         """
         times = np.maximum(times_accepted(numbers), 1)
         homeward = np.minimum(numbers["forwarded"], np.maximum(numbers["parked"], 1))
@@ -281,14 +299,16 @@ class _Fold:
             wanted = np.minimum(put, times)
             numbers["undelivered"] = np.maximum(numbers["undelivered"], wanted - done)
             numbers["held"] += put - taken
+            there = np.where(self.is_kept, np.maximum(put, taken), 0)
+            numbers["copies"] = np.maximum(numbers["copies"], there)
             held_in[(put > taken) & (wanted > done)] = code
-            if places[code]:  # a topic took in what its subscriptions have
+            if places[code]:  # a topic has accepted the messages of its subscriptions
                 taken_in = np.maximum(taken_in, put)
         numbers["shortfall"] = np.maximum(numbers["accepted_by_primary"] + homeward - taken_in, 0)
         return held_in, places
 
     def _canaries(self) -> Ints:
-        """1 for a message with the id of a drill's canary that no sender's journal contains."""
+        """Return 1 for a message with the id of a drill's canary that is in no sender's journal."""
         found = np.zeros(self.size, np.int64)
         if pc.any(pc.starts_with(self.message, PREFIX)).as_py():
             found[np.asarray(pc.match_substring_regex(self.message, PATTERN))] = 1
@@ -307,24 +327,23 @@ class _Fold:
         return count(self.group[self.has(name)], self.size)
 
     def _of_two_runs(self, copies: Ints) -> Ints:
-        """1 for an id that senders of two runs gave to messages, of which no two are known to have arrived."""
+        """Return 1 for an id that senders of two runs used for messages, of which no two are known to have arrived."""
         run = np.array([self.runs.get(each.writer or "", NULL) for each in self.of.contexts], np.int64)
         of_sender = run[self.of.context]
         which = self.has("is_sent") & (of_sender != NULL)
-        first, last = self._fold(least, of_sender, which), self._fold(most, of_sender, which)
+        first, last = self._fold(group_min, of_sender, which), self._fold(group_max, of_sender, which)
         found: Ints = np.where((first != last) & (copies < 2), 1, 0)
         return found
 
     def _copies(self) -> Ints:
-        """The greatest number of copies at one place: distinct numbers there.
+        """Return the greatest number of copies at one place, by distinct sequence numbers or enqueued times there.
 
-        A receiver and a broker may report different numbers of one message, so they count as places of their own.
-        An arrival without a number counts as a copy of its own, unless the broker tells all copies.
+        A receiver and a broker may report different numbers of one message, so they count as separate places. An
+        arrival without a number counts as another copy, unless the broker recorded all copies.
         """
         is_arrival = self.has("is_arrival")
-        is_told = np.array([primary in self.kept for primary, _ in self.entities] or [False])[self.entity]
-        if is_told.any():
-            is_told &= count(self.group[self.has("put")], self.size) > 0
+        if self.is_kept.any():
+            is_told = self.is_kept & (count(self.group[self.has("put")], self.size) > 0)
             is_arrival &= ~(is_told[self.group] & (self.of.number == NULL))
         arrival = np.flatnonzero(is_arrival)
         arrivals = count(self.group[arrival], self.size)
@@ -340,7 +359,10 @@ class _Fold:
         is_known = number != NULL
         own = np.where(is_known, -1, writer[arrival])  # with the position, in place of the number
         group, at = self.group[arrival], place[arrival]
-        rows = np.column_stack([group, at, own, np.where(is_known, number, position), namespace[arrival]])
+        when = self._enqueued(arrival, number)
+        rows = np.column_stack(
+            [group, at, own, np.where(is_known, number, position), namespace[arrival], when]
+        )
         distinct = np.unique(rows, axis=0)
         held = combine([(distinct[:, 0], self.size), (distinct[:, 1], len(places) + 1)])
         first = np.flatnonzero(np.diff(held, prepend=-1))
@@ -348,9 +370,24 @@ class _Fold:
         np.maximum.at(copies, distinct[first, 0], there)
         return copies
 
+    def _enqueued(self, arrival: Ints, number: Ints) -> Ints:
+        """Return the enqueued time of each arrival if those of its message differ.
+
+        If the time of an arrival is unknown, return its number.
+        """
+        group, when = self.group[arrival], self.of.enqueued[arrival]
+        differs = group_min(group, when, self.size) != group_max(group, when, self.size)
+        rows = np.flatnonzero(differs[group])
+        found = np.zeros(len(arrival), np.int64)
+        if len(rows):
+            _, key = np.unique(np.column_stack([group[rows], number[rows]]), axis=0, return_inverse=True)
+            known = group_max(key, when[rows], len(rows))[key]
+            found[rows] = np.where(when[rows] == NULL, known, when[rows])
+        return found
+
 
 def times_accepted(numbers: Mapping[str, Ints]) -> Ints:
-    """How often each message was accepted."""
+    """Return how often each message was accepted."""
     return numbers["accepted_by_primary"] + numbers["parked"] + numbers["spooled"] - numbers["left_spool"]
 
 
@@ -380,7 +417,7 @@ def _with_paths(mentions: Mentions) -> Mentions:
 
 
 def _with_landed(mentions: Mentions) -> Mentions:
-    """Give what the secondary's broker records of messages that landed to the same messages of the primary."""
+    """Assign the records of the secondary's broker about landed messages to these messages of the primary."""
     landed = _landed(mentions)
     if not landed:
         return mentions
@@ -402,7 +439,7 @@ def _with_landed(mentions: Mentions) -> Mentions:
 
 
 def _landed(mentions: Mentions) -> dict[tuple[str, Entity], str | None]:
-    """The primary for which a message landed, by its id, and its entity on the secondary."""
+    """Return the primary for which a message landed, by its id and its entity on the secondary."""
     has_landed = np.array([bool(each.facts & FACTS["landed"]) for each in mentions.contexts])
     found: dict[tuple[str, Entity], str | None] = {}
     for row in np.flatnonzero(has_landed[mentions.context]) if has_landed.any() else ():

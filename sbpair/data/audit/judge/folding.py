@@ -30,7 +30,7 @@ from .evidence import Evidence
 from .fold import LastSeen, Messages, fold, times_accepted
 from .grouping import NULL, Ints
 from .order import in_sessions
-from .verdict import SOUND, VERDICTS, Judgement, Verdict, judge
+from .verdict import VERDICTS, Judgement, Verdict, judge
 from .waits import Waits
 
 INDEX = "index"
@@ -81,7 +81,7 @@ class Found:
             self.entities.setdefault(key, EntityCounts(entity.path)).add(entity)
         for queue, waits in other.waits.items():
             self.waits.setdefault(queue, Waits()).add(waits.times, waits.counts)
-        self.troubles = sorted(self.troubles + other.troubles, key=_trouble)[:MAX_ROWS]
+        self.troubles = _first_of_each(self.troubles + other.troubles)
         self.duplicates = sorted(self.duplicates + other.duplicates, key=_duplicate)[:MAX_ROWS]
         self.duplicated += other.duplicated
         self.unexplained += other.unexplained
@@ -99,17 +99,17 @@ class Found:
 
     @property
     def shown(self) -> float:
-        """The minimum clock difference in seconds that messages show."""
+        """The minimum clock difference in seconds that is visible in messages."""
         return max(self.all_apart.values(), default=0) / MICROS
 
     @property
     def all_apart(self) -> dict[tuple[str, str], int]:
-        """The greatest differences that messages show, of two writers, or of a primary's clock and a writer."""
+        """Return the greatest visible differences between two writers, or between a primary's clock and a writer's."""
         return worst(self.apart, between_writers(self.behind))
 
 
 def worst(one: Apart, other: Apart) -> dict[tuple[str, str], int]:
-    """The greatest differences of both."""
+    """Return the greater of the two differences for each pair."""
     merged = dict(one)
     for pair, micros in other.items():
         merged[pair] = max(micros, merged.get(pair, micros))
@@ -117,8 +117,20 @@ def worst(one: Apart, other: Apart) -> dict[tuple[str, str], int]:
     return dict(ordered[:MAX_ROWS])
 
 
-def _trouble(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return row["verdict"], row["path"], row["message_id"]
+LISTED = (
+    Verdict.LOST, Verdict.MISPLACED, Verdict.CHANGED, Verdict.UNEXPECTED, Verdict.UNPROVEN, Verdict.DELETED,
+    Verdict.WAITING, Verdict.DEAD_LETTERED,
+)  # fmt: skip
+"""The verdicts whose messages the page lists, the first MAX_ROWS of each."""
+TROUBLE = ("primary", "path", "message_id", "verdict", "reason", "place", "secondary", "backlog", "set_aside", "landed",
+           "forwarded", "accepted_by_primary", "parked", "backlogged", "held_in_backlog")  # fmt: skip
+
+
+def _first_of_each(rows: Rows) -> Rows:
+    """Return the rows in the order of :data:`LISTED`, the first MAX_ROWS of each verdict."""
+    ordered = sorted(rows, key=lambda row: (row["path"], row["message_id"]))
+    of_each = ([row for row in ordered if row["verdict"] == verdict.value][:MAX_ROWS] for verdict in LISTED)
+    return [row for rows in of_each for row in rows]
 
 
 def _duplicate(row: Mapping[str, Any]) -> tuple[bool, int, str, str]:
@@ -160,15 +172,11 @@ class Fold:
 
 
 def findings(messages: Messages, judgement: Judgement, table: pa.Table, copies: pa.Table) -> Found:
-    """The findings about ``messages``, whose rows are ``table``, and those of their duplicates ``copies``."""
+    """Return the findings about ``messages``, whose rows are ``table``, and about their duplicates ``copies``."""
     numbers = dict(messages.numbers)
-    sound = np.array([verdict in SOUND for verdict in VERDICTS])
-    is_unsound = ~sound[judgement.verdict]
-    troubles = choose(table.select(["primary", "path", "message_id", "verdict", "reason"]), is_unsound)
-    troubles = troubles.append_column(INDEX, pa.array(np.flatnonzero(is_unsound)))
     return Found(
         entities=_entities(messages, judgement),
-        troubles=_with_last_seen(_top(troubles, [("verdict", "ascending"), *_BY_NAME]), messages),
+        troubles=_with_last_seen(_listed(judgement, table), messages),
         duplicates=_top(copies, [("is_explained", "ascending"), ("copies", "descending"), *_BY_NAME]),
         waiting=_count_by_text(judgement.place, judgement.places),
         duplicated=copies.num_rows,
@@ -188,8 +196,23 @@ def findings(messages: Messages, judgement: Judgement, table: pa.Table, copies: 
     )
 
 
+def _listed(judgement: Judgement, table: pa.Table) -> Rows:
+    """The first rows of each verdict that is listed, with the index of the message."""
+    found: Rows = []
+    for verdict in LISTED:
+        is_listed = judgement.where(verdict)
+        if is_listed.any():
+            rows = choose(table.select(TROUBLE), is_listed)
+            rows = rows.append_column(INDEX, pa.array(np.flatnonzero(is_listed)))
+            found += _top(rows, _BY_NAME)
+    return found
+
+
 def _again(messages: Messages, copies: pa.Table) -> Counter[str]:
-    """How many copies only a second forward explains, by primary; ``copies`` is the table of duplicates."""
+    """Return, by primary, how many copies can be explained only by a second forward.
+
+    ``copies`` is the table of duplicates.
+    """
     found: Counter[str] = Counter()
     for row in copies.select(["primary", "copies", "explained", "again", "killed"]).to_pylist():
         if row["again"] and not row["killed"]:
@@ -199,10 +222,11 @@ def _again(messages: Messages, copies: pa.Table) -> Counter[str]:
 
 
 def _with_last_seen(rows: Rows, messages: Messages) -> Rows:
-    """The rows, each with where its message was seen last, in place of its index."""
+    """Return the rows with the place where each message was last seen in place of its index."""
     seen = messages.last_seen(np.array([row.pop(INDEX) for row in rows], np.int64))
     for row, last in zip(rows, seen, strict=True):
         row["last_seen"] = "" if last is None else f"{moment(last.at):%Y-%m-%d %H:%M:%S} UTC, {_record(last)}"
+        row["writer"] = "" if last is None else last.writer
     return rows
 
 

@@ -19,7 +19,7 @@ NULL = np.iinfo(np.int64).min
 
 
 def codes(column: pa.Array) -> tuple[Ints, int]:
-    """A number from 0 for each value of ``column``, null included, and an upper bound of these numbers."""
+    """Return a number from 0 for each value of ``column``, null included, and an upper bound of these numbers."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.int64), 1
     encoded = column.dictionary_encode()
@@ -29,7 +29,7 @@ def codes(column: pa.Array) -> tuple[Ints, int]:
 
 
 def combine(parts: Sequence[tuple[Ints, int]]) -> Ints:
-    """One number for each row, equal where all ``parts`` are; each part is a column and its number of values."""
+    """Return one number for each row, equal where all ``parts`` are; a part is a column and its number of values."""
     whole, size = parts[0]
     for part, values in parts[1:]:
         if values == 1:
@@ -53,7 +53,7 @@ def nullable(values: Ints, kind: pa.DataType | None = None) -> pa.Array:
     return found if kind is None else found.cast(kind)
 
 
-def least(groups: Ints, values: Ints, size: int) -> Ints:
+def group_min(groups: Ints, values: Ints, size: int) -> Ints:
     """The minimum of ``values`` that are not NULL in each of ``size`` groups; NULL for none."""
     known = values != NULL
     found = np.full(size, np.iinfo(np.int64).max)
@@ -62,7 +62,7 @@ def least(groups: Ints, values: Ints, size: int) -> Ints:
     return found
 
 
-def most(groups: Ints, values: Ints, size: int) -> Ints:
+def group_max(groups: Ints, values: Ints, size: int) -> Ints:
     """The maximum of ``values`` in each of ``size`` groups; NULL for none."""
     found = np.full(size, NULL)
     np.maximum.at(found, groups, values)
@@ -90,7 +90,7 @@ def ranks(texts: Sequence[str | None]) -> tuple[Ints, list[str]]:
 
 
 def hashes(texts: pa.Array) -> npt.NDArray[np.uint64]:
-    """A number for each text, the same in every process. ``texts`` is of type string without nulls."""
+    """Return a hash of each text, the same in every process. ``texts`` is of type string without nulls."""
     starts = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     starts = starts.astype(np.int64)
     data = texts.buffers()[2]
@@ -110,6 +110,6 @@ def hashes(texts: pa.Array) -> npt.NDArray[np.uint64]:
     return found
 
 
-def pick(column: pa.Array, rows: npt.NDArray[Any]) -> pa.Array:
+def take(column: pa.Array, rows: npt.NDArray[Any]) -> pa.Array:
     """The values of ``column`` at ``rows``."""
     return pc.take(column, pa.array(rows))

@@ -1,12 +1,12 @@
-"""Copies that a killed syphon explains: the primary accepted a message from it, and it died before it recorded that.
+"""Copies explained by a killed syphon: the primary accepted a message from it, and it died before recording that.
 
     parked ----> the killed syphon's last record ----> forwarded by another, recorded
                     '--> its successor starts: it is dead by now
 
-The journal of a syphon that was killed lacks its closing record, and nothing else. It may have forwarded once, without
-a record, each message of its pair that was parked before the next syphon of the pair started, if its own last record
-is not later than the last one that says that the message was forwarded. One that recorded that it forwarded the
-message explains nothing more: that copy is counted already.
+The journal of a killed syphon lacks only its closing record. The syphon may have forwarded each message of its pair
+once more, without a record, if the message was parked before the next syphon of the pair started, and if the syphon's
+last record is not later than the last record that the message was forwarded. If it recorded a forward of the message
+itself, it explains no further copy: that one is counted already.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from .evidence import Evidence, KilledSyphon
 from .fold import Messages, times_accepted
-from .grouping import NULL, Bools, Ints, most
+from .grouping import NULL, Bools, Ints, group_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +30,20 @@ class Unrecorded:
 
 
 def count_explained(numbers: Mapping[str, Ints], again: Ints) -> Ints:
-    """How many extra copies of each message have an explanation, of which ``again`` are second forwards."""
+    """Return how many extra copies of each message can be explained; of these, ``again`` are second forwards."""
     sent_again = np.maximum(times_accepted(numbers) - 1, 0)
     found: Ints = numbers["ambiguities"] + sent_again + again
     return found
 
 
 def times_forwarded_again(numbers: Mapping[str, Ints], unrecorded: Ints | int = 0) -> Ints:
-    """How often each message was forwarded after the first time, if so many forwards were not recorded."""
+    """Return how often each message was forwarded after the first time, given the number of unrecorded forwards."""
     found: Ints = np.maximum(numbers["forwarded"] + numbers["landed"] + unrecorded - numbers["parked"], 0)
     return found
 
 
 def needs_killed(numbers: Mapping[str, Ints]) -> Bools:
-    """Which messages have copies that no record explains, and were parked: a killed syphon may explain them."""
+    """Return which parked messages have unexplained copies, which a killed syphon may explain."""
     again = times_forwarded_again(numbers)
     found: Bools = (numbers["parked"] > 0) & (numbers["copies"] - 1 > count_explained(numbers, again))
     return found
@@ -56,7 +56,7 @@ def find_unrecorded(messages: Messages, evidence: Evidence) -> Unrecorded:
     rows = np.flatnonzero(needs_killed(messages.numbers))
     if not len(rows):
         return Unrecorded(count)
-    forwarded_at = most(messages.forwards.group, messages.forwards.at, len(messages))
+    forwarded_at = group_max(messages.forwards.group, messages.forwards.at, len(messages))
     for pair_rows, syphons in _by_pair(messages, rows, evidence):
         for syphon in syphons:
             held = pair_rows[_may_have_held(messages, pair_rows, forwarded_at, syphon, evidence.skew)]
@@ -82,7 +82,7 @@ def _by_pair(
 def _may_have_held(
     messages: Messages, rows: Ints, forwarded_at: Ints, syphon: KilledSyphon, skew: int
 ) -> Bools:
-    """Whether ``syphon`` may have forwarded each of ``rows`` and recorded nothing."""
+    """Return whether ``syphon`` may have forwarded each of ``rows`` without a record."""
     last, parked = forwarded_at[rows], messages.numbers["parked_at"][rows]
     found: Bools = (last == NULL) | (syphon.last_at <= last + skew)
     found &= parked != NULL

@@ -1,12 +1,12 @@
 """The order of sessions: which of them arrived in the order sent.
 
 Order is judged by the broker's sequence numbers, not by time, since clocks differ and timestamps can be equal. Only
-messages in the journal of a receiver or a broker have a number. A message sent by two senders belongs to two orders
-and is not judged; nor is one whose place is not promised, because its send raised and the sender went on with
-the session before it repeated that send.
+messages in the journal of a receiver or a broker have a number. A message sent by two senders belongs to two orders and
+is not judged. Nor is a message whose send raised and was repeated only after the sender had sent others of the session:
+its place is not promised.
 
-A session's messages are spread over the parts of an audit, so the few columns needed are regrouped by session; without
-sessions nothing is.
+A session's messages are spread over the parts of an audit, so the few necessary columns are regrouped by session, if
+there are any sessions.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 
 from ..engine import Packet, TaskResult
 from ..read.mentions import POSITIONS
+from ..result.interface import schema_of
 from ..result.storage import Storage
-from ..result.tables import ORDER
 from .fold import Messages
-from .grouping import NULL, Bools, Ints, codes, combine, count, hashes, integers, most, nullable, pick
+from .grouping import NULL, Bools, Ints, codes, combine, count, group_max, hashes, integers, nullable, take
 
 SESSION = ("primary", "path_key", "session_id", "sender")
 MAX_ROWS = 50  # sessions in the report; the table contains all
@@ -36,7 +36,7 @@ class OrderVerdict(Enum):
     """The verdict on one session of one sender."""
 
     OUT_OF_ORDER = "out of order"  # a message arrived before one that was sent earlier
-    WITH_GAPS = "in order, with gaps"  # of a message sent before one that arrived, no arrival is known
+    WITH_GAPS = "in order, with gaps"  # a message sent before one that arrived has no known arrival
     UNPROVEN = "unproven"  # no journal has the broker's numbers
     IN_ORDER = "in order"
 
@@ -68,7 +68,7 @@ def _badness(row: Mapping[str, Any]) -> tuple[object, ...]:
 def in_sessions(
     messages: Messages, parts: int, more: Mapping[str, pa.Array] | None = None
 ) -> Iterator[Packet]:
-    """The messages of sessions that one sender sent, by session; ``more`` are further columns of ``messages``."""
+    """Yield the messages of sessions that one sender sent, by session; ``more`` are further columns of ``messages``."""
     rows = np.flatnonzero(np.asarray(pc.is_valid(messages.session)) & (messages.sent_in != NULL))
     if not len(rows):
         return
@@ -77,18 +77,18 @@ def in_sessions(
     number = np.where(has_landed, NULL, numbers["sequence_number"][rows])
     table = pa.record_batch(
         {
-            "primary": pick(pa.array([primary for primary, _ in messages.entities], pa.string()), entity),
-            "path_key": pick(pa.array([path for _, path in messages.entities]), entity),
-            "session_id": pick(messages.session, rows),
-            "sender": pick(pa.array(messages.senders), messages.sender[rows]),
-            "message_id": pick(messages.message, rows),
+            "primary": take(pa.array([primary for primary, _ in messages.entities], pa.string()), entity),
+            "path_key": take(pa.array([path for _, path in messages.entities]), entity),
+            "session_id": take(messages.session, rows),
+            "sender": take(pa.array(messages.senders), messages.sender[rows]),
+            "message_id": take(messages.message, rows),
             "sent_in": messages.sent_in[rows],
             "raised_in": nullable(messages.raised_in[rows]),
             "number": nullable(number),
             "has_arrived": has_landed | (number != NULL) | (numbers["received"][rows] > 0),
             "is_parked": numbers["parked"][rows] > 0,
             "is_promised": messages.is_promised[rows],
-            **{name: pick(column, rows) for name, column in (more or {}).items()},
+            **{name: take(column, rows) for name, column in (more or {}).items()},
         }
     )
     part = (hashes(table.column("session_id")) % np.uint64(parts)).astype(np.int64)
@@ -128,7 +128,7 @@ def sum_counts(table: pa.Table) -> SessionCounts:
 
 
 def order(rows: pa.RecordBatch) -> pa.Table:
-    """One row per session and sender, with the columns of :data:`.tables.ORDER`.
+    """One row per session and sender, with the columns of :data:`.interface.ORDER`.
 
     An inversion is a message whose number is lower than that of a message sent before it. The first of a session is
     ``overtaking``, and ``overtaken`` the message with the highest number before it. A gap is a message without a known
@@ -140,7 +140,7 @@ def order(rows: pa.RecordBatch) -> pa.Table:
     _, first, group = np.unique(group, return_index=True, return_inverse=True)
     size = len(first)
     has_arrived = np.asarray(rows.column("has_arrived"))
-    last = most(group[has_arrived], np.flatnonzero(has_arrived), size)
+    last = group_max(group[has_arrived], np.flatnonzero(has_arrived), size)
     is_gap = ~has_arrived & (np.arange(len(group)) < last[group])
     is_judged = (integers(rows.column("number")) != NULL) & ~_is_misplaced(rows, group)
     judged = np.flatnonzero(is_judged)
@@ -167,12 +167,12 @@ def order(rows: pa.RecordBatch) -> pa.Table:
             ids.take(nullable(overtaking)),
             pa.array([each.value for each in VERDICTS]).take(pa.array(verdict)),
         ],
-        schema=ORDER,
+        schema=schema_of("order").remove_metadata(),
     )
 
 
 def _is_misplaced(rows: pa.RecordBatch, group: Ints) -> Bools:
-    """Whether other messages of the session were sent between a send that raised and its repetition.
+    """Return whether other messages of the session were sent between a send that raised and its repetition.
 
     ``rows`` are by group, then by place.
     """

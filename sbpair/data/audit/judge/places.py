@@ -22,13 +22,16 @@ class Place(IntEnum):
 
 
 def name_places(messages: Messages, kind: Ints, evidence: Evidence) -> tuple[Ints, list[str]]:
-    """Where each message waits, as an index into the names; NULL where ``kind`` is NULL, and no Place."""
+    """Return where each message waits, as an index into names, and the names.
+
+    The index is NULL where ``kind`` is NULL or not a Place.
+    """
     found = np.full(len(messages), NULL)
     rows = np.flatnonzero(kind != NULL)
     if not len(rows):
         return found, []
     kinds = kind[rows]
-    columns = [  # only what the place of this kind depends on
+    columns = [  # only the values that determine a place of this kind
         (kinds, len(Place)),
         _column(messages.entity[rows], kinds != Place.SPOOL),
         *(

@@ -1,4 +1,4 @@
-"""Conditions in SQL, asked of SQLite for a row of values."""
+"""Conditions in SQL, evaluated by SQLite for a row of values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _OF_THREAD = threading.local()
 
 
 def first_row(query: str, values: Mapping[str, str | int | None]) -> tuple[Any, ...]:
-    """The first row of ``query``. Thread-safe: each thread has a database of its own, which keeps the parsed query."""
+    """Return the first row of ``query``.
+
+    Thread-safe: each thread has its own database, which keeps the parsed query.
+    """
     database: sqlite3.Connection | None = getattr(_OF_THREAD, "database", None)
     if database is None:
         database = _OF_THREAD.database = sqlite3.connect(":memory:")

@@ -32,8 +32,9 @@ class Verdict(Enum):
     )
     EXPIRED = "expired"  # removed or dead-lettered because its time to live had passed
     CANCELLED = "cancelled"  # while it was scheduled, by the broker's journal
-    DELETED = "deleted"  # by hand, or with its entity, by the broker's journal: it reached nobody
+    DELETED = "deleted"  # by hand or with its entity, according to the broker's journal: nobody received it
     MISPLACED = "misplaced"  # it arrived in another session than it was sent to
+    CHANGED = "changed"  # it arrived with another body than it was sent with
     ACCEPTED = "accepted"  # by the primary, or landed on the secondary; no journal shows that it was received
     WAITING = "waiting"  # in a backlog queue, a spool or its entity, by journals that are complete
     LOST = "lost"  # accepted, but stored nowhere and not received
@@ -59,7 +60,7 @@ SOUND = (
 COUNTS = (  # of a message: the rules see whether it is positive
     "received", "completed", "accepted_by_primary", "parked", "spooled", "handed_on", "raised", "forwarded",
     "landed", "stored", "backlogged", "expired_there", "buried", "deleted", "expired", "set_aside", "refused_in_spool",
-    "of_two_runs", "canary", "cancelled", "undelivered", "shortfall", "scheduled", "misplaced", "unmatched",
+    "of_two_runs", "canary", "cancelled", "undelivered", "shortfall", "scheduled", "misplaced", "changed", "unmatched",
 )  # fmt: skip
 BALANCES = ("held", "held_in_backlog")  # may be negative: the rules see the sign
 EVIDENCE = (
@@ -101,8 +102,10 @@ FACTS: tuple[tuple[str, str], ...] = (
     ("is_strange", "NOT (accepted_by_primary + parked + spooled + handed_on > 0)"
      " AND raised = 0 AND backlogged = 0 AND senders_tell"),
     ("is_stranded", "has_stranded AND is_beyond_syphons"),
-    # recorded as accepted in a period that the broker's complete journal covers, and not as often stored
-    ("is_unseen", "shortfall > 0 AND primary_kept AND was_home_after_start AND was_home_before_end"),
+    # recorded as accepted, in a period that the broker's complete journal covers, more often than stored,
+    # only by senders whose records do not occur twice
+    ("is_unseen", "shortfall > 0 AND primary_kept AND was_home_after_start AND was_home_before_end"
+     " AND (stored = 0 OR coalesce(senders_whole, FALSE))"),
     ("is_undelivered", "undelivered > 0 AND CASE WHEN landed > 0 THEN secondary_kept ELSE primary_kept END"),
     ("is_told", "coalesce(primary_kept AND stored > 0, FALSE)"),
     ("is_never_parked", "parked > 0 AND backlogged = 0 AND secondary_kept"
@@ -115,7 +118,7 @@ FACTS: tuple[tuple[str, str], ...] = (
 class VerdictRule:
     """A condition, its verdict, and the question that an *unproven* message leaves open.
 
-    ``{role}`` in it is replaced by what is wrong with the journals of that role (:meth:`.Evidence.fill_in`).
+    ``{role}`` in the question is replaced by the defect of that role's journals (:meth:`.Evidence.fill_in`).
     """
 
     condition: str
@@ -128,9 +131,10 @@ class VerdictRule:
 RULES = (
     VerdictRule("of_two_runs > 0", Verdict.UNPROVEN, "its id is of senders of two runs: audit each run by itself"),
     VerdictRule("misplaced > 0", Verdict.MISPLACED),
+    VerdictRule("changed > 0", Verdict.CHANGED),
     VerdictRule("stored > 0 AND is_strange AND canary > 0", Verdict.CANARY),
     VerdictRule("stored > 0 AND is_strange AND senders_whole", Verdict.UNEXPECTED),
-    # what a broker that recorded all says of each destination outranks an arrival at one of them
+    # the complete record of a broker about each destination outranks an arrival at one of them
     VerdictRule("is_unseen AND is_sent", Verdict.LOST),
     VerdictRule("is_undelivered AND held > 0 AND was_emptied_around AND scheduled = 0", Verdict.UNPROVEN,
      "by the broker's journal it is still there, and a receiver found the place empty: deferred, or lost"),
@@ -171,7 +175,7 @@ RULES = (
     VerdictRule("is_home", Verdict.UNPROVEN, "it was forwarded, but was it sent? {sender}"),
     VerdictRule("landed > 0", Verdict.ACCEPTED),  # on the secondary
     VerdictRule("is_never_parked", Verdict.LOST),
-    # it did not arrive anywhere:
+    # the message arrived nowhere:
     VerdictRule("left_backlog AND primary_kept AND was_parked_after_start_of_primary", Verdict.LOST),
     VerdictRule("left_backlog", Verdict.UNPROVEN, "it left its backlog queue, but did it arrive? {broker}"),
     VerdictRule("parked > 0 AND was_drained_later AND NOT is_stranded AND syphons_whole", Verdict.LOST),
@@ -187,7 +191,7 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict on each message, as an index into ``VERDICTS``, and the reason of those that are unproven."""
+    """The verdict on each message, as an index into ``VERDICTS``, and the reason for each unproven one."""
 
     verdict: Ints
     reason: Ints  # NULL if there is none
@@ -205,7 +209,7 @@ VERDICTS = tuple(Verdict)
 
 
 def judge(messages: Messages, evidence: Evidence) -> Judgement:
-    """The verdicts on ``messages``."""
+    """Return the verdicts on ``messages``."""
     pairs, pair = _pairs(messages, evidence)
     columns = dict(messages.numbers)
     columns["held_emptied_at"] = _emptied_around(messages, evidence)
@@ -253,7 +257,7 @@ def _compare(left: Ints, how: str, right: Ints) -> Ints:
 
 
 def _emptied_around(messages: Messages, evidence: Evidence) -> Ints:
-    """When the destination that has a copy of each message was found empty; NULL for never."""
+    """Return when the destination with a copy of each message was found empty; NULL for never."""
     found = np.full(len(messages), NULL)
     rows = np.flatnonzero((messages.held_in != NULL) & (messages.numbers["landed"] == 0))
     if len(rows):

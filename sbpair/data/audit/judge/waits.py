@@ -36,7 +36,7 @@ class Waits:
         return int(self.counts.sum())
 
     def quantiles(self) -> dict[str, float]:
-        """The smallest times within which these shares of the messages waited, in seconds."""
+        """The quantiles of the waiting times in seconds."""
         ends = np.cumsum(self.counts)
         ranks = np.ceil(np.array(list(QUANTILES.values())) * ends[-1])
         found = self.times[np.searchsorted(ends, ranks)] / MICROS
@@ -44,7 +44,7 @@ class Waits:
 
 
 def _round(times: Ints) -> Ints:
-    """``times`` to five digits, the longest as it is."""
+    """Return ``times`` rounded to five digits, except for the longest."""
     digits = np.floor(np.log10(np.maximum(times, 1)))
     unit = (10 ** np.maximum(digits - 4, 0)).astype(np.int64)
     found: Ints = (times + unit // 2) // unit * unit

@@ -12,7 +12,7 @@ from .mentions import MentionContext
 class Aliases:
     """The names of namespaces by their other names, both in lower case.
 
-    Raises ValueError when a name is an alias too: which of the two is meant would depend on the order.
+    Raises ValueError when a name is also an alias: its meaning would depend on the order.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -22,16 +22,16 @@ class Aliases:
         for alias, name in lowered.items():
             if not alias or not name or name in lowered:
                 raise ValueError(
-                    f"{alias}={name} is no alias: both must be names, and {name or 'it'} no alias itself"
+                    f"invalid alias {alias}={name}: both sides must be names that are not aliases"
                 )
         object.__setattr__(self, "names", lowered)
 
     def name(self, label: str | None) -> str | None:
-        """The name of a namespace that a journal calls ``label``, in lower case."""
+        """Return the name of the namespace that a journal calls ``label``, in lower case."""
         return None if label is None else self.names.get(label.lower(), label.lower())
 
     def in_context(self, context: MentionContext) -> MentionContext:
-        """``context`` with the names of its namespaces."""
+        """Return ``context`` with the names of its namespaces."""
         if not self.names:
             return context
         return replace(context, primary=self.name(context.primary), secondary=self.name(context.secondary))

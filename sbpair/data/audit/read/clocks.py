@@ -1,9 +1,9 @@
 """Differences between the clocks of the journals' writers, and conversions of times.
 
-A syphon measures the difference between the secondary's clock and its own and records it (``clock_differs``); its
-times are shifted accordingly. A message that was received before it was sent, or forwarded before it was parked, shows
-that clocks still differ: each pair of writers is held against each other (:data:`CHECKS`). If they differ by more than
-the audit's ``skew``, the audit is unproven, and no time proves a loss that the difference could explain.
+A syphon measures the difference between the secondary's clock and its own and records it (``clock_differs``); its times
+are shifted accordingly. A message that was received before it was sent, or forwarded before it was parked, shows that
+clocks still differ: the times of each pair of writers are compared (:data:`CHECKS`). If they differ by more than the
+audit's ``skew``, the audit is unproven, and no time proves a loss that the difference could explain.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def moment(micros: int) -> datetime:
 
 Apart: TypeAlias = "Mapping[tuple[str, str], int]"
 """By how many microseconds an event precedes its cause, at most, by the writers of cause and event."""
-# A cause and its writer, an effect that cannot come before it, and the messages of which that is certain.
+# A cause and its writer, an effect that cannot precede it and its writer, and the messages for which this is certain.
 CHECKS = (
     ("sent_at", "sender", "received_at", "receiver", "direct"),
     ("stored_at", "broker", "sent_at", "sender", "direct"),
@@ -51,13 +51,13 @@ CHECKS = (
     ("backlogged_at", "other broker", "forwarded_at", "syphon", "any"),
     ("stored_at", "broker", "forwarded_at", "syphon", "one way"),
 )
-# The primary's own clock, as receivers read it from messages, goes before each of these.
+# The primary's own clock, read from messages by receivers, cannot be later than any of these.
 OF_NAMESPACE = (("sent_at", "sender", "direct"), ("received_at", "receiver", "any"))
-ONE_WAY = ("forwarded_at", "syphon", "received_at", "receiver")  # where all journals tell the whole way
+ONE_WAY = ("forwarded_at", "syphon", "received_at", "receiver")  # where the journals record the whole way
 
 
 def differences(messages: Messages) -> dict[tuple[str, str], int]:
-    """The differences that ``messages`` show, whatever journals are missing."""
+    """Return the differences visible in ``messages``, regardless of missing journals."""
     kinds = _kinds(messages)
     found: dict[tuple[str, str], int] = {}
     for cause, by, effect, then_by, kind in CHECKS:
@@ -72,7 +72,7 @@ def _kinds(messages: Messages) -> dict[str, Bools]:
 
 
 def behind_namespaces(messages: Messages) -> dict[tuple[str, str], int]:
-    """By how many microseconds each writer is behind the clock of a primary, at least; negative for one that is not.
+    """Return by how many microseconds, at least, each writer is behind a primary's clock; negative if it is ahead.
 
     The primary's clock may itself be off, so only a difference between two writers counts (:func:`between_writers`).
     """
@@ -97,7 +97,7 @@ def behind_namespaces(messages: Messages) -> dict[tuple[str, str], int]:
 
 
 def between_writers(behind: Apart) -> dict[tuple[str, str], int]:
-    """What :func:`behind_namespaces` says once the least that all writers of a primary are behind is taken off."""
+    """Return the result of :func:`behind_namespaces` minus the offset common to all writers of a primary."""
     least: dict[str, int] = {}
     for (primary, _), micros in behind.items():
         least[primary] = min(micros, least.get(primary, micros))
@@ -109,12 +109,12 @@ def between_writers(behind: Apart) -> dict[tuple[str, str], int]:
 
 
 def one_way_differences(messages: Messages, traced: Bools) -> dict[tuple[str, str], int]:
-    """The differences of messages that were received before they were forwarded, though they took no other way."""
+    """Return the differences shown by messages that were received before they were forwarded, and took no other way."""
     return _apart(messages, ONE_WAY, traced & _is_one_way(messages))
 
 
 def _is_direct(messages: Messages) -> Bools:
-    """Whether the primary accepted the message once, at the first try, and it took no other way."""
+    """Return whether the primary accepted the message once, at the first attempt, and it took no other way."""
     numbers = messages.numbers
     others = sum((numbers[name] for name in ("parked", "spooled", "raised", "forwarded", "landed", "handed_on")),
                  numbers["ambiguities"])  # fmt: skip
@@ -129,9 +129,9 @@ def _is_parked(messages: Messages) -> Bools:
 
 
 def _is_one_way(messages: Messages) -> Bools:
-    """Whether the message was parked and forwarded once, and took no other way."""
+    """Return whether the message was parked and forwarded once, and took no other way."""
     numbers = messages.numbers
-    others = numbers["accepted_by_primary"] + numbers["spooled"] + numbers["raised"]
+    others = sum(numbers[name] for name in ("accepted_by_primary", "spooled", "raised", "ambiguities"))
     found: Bools = (numbers["parked"] == 1) & (numbers["forwarded"] == 1) & (others == 0)
     return found
 

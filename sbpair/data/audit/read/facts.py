@@ -1,4 +1,4 @@
-"""The facts of journals that are not about single messages: few, and added up over all blocks.
+"""The facts in journals that do not concern single messages: there are few, and they are added up over all blocks.
 
 block  -->  Facts  --+--> writers, evidence     --> the verdicts
 block  -->  Facts  --+    timeline, bill, flow  --> the report
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from .. import columns
 from ..event_names import EVENTS
 from ..judge.evidence import SyphonFacts
-from ..judge.grouping import NULL, Bools, Ints, integers, least, most, total
+from ..judge.grouping import NULL, Bools, Ints, group_max, group_min, integers, total
 from ..result.bill import CountedUsage
 from ..result.flow import FlowFacts, FlowStep, flow
 from ..result.survey import SurveyedFile, key_of
@@ -62,10 +62,10 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What the lines of one file say about it.
+    """The facts about one file from its lines.
 
-    ``found`` and ``written`` are the checksum of its lines, as they were found and as its closing record says; None
-    without one. ``closed_at`` is the ordinal of that record, ``last`` the last one in the file.
+    ``found`` is the checksum of its lines as read, ``written`` that in its closing record, None without one.
+    ``closed_at`` is the ordinal of that record, ``last`` the last ordinal in the file.
     """
 
     writer: str = ""
@@ -109,7 +109,7 @@ class Facts:
     passed: dict[tuple[str | None, str], int] = field(default_factory=dict)  # by the broker's clock, if known
     clocks: dict[str, tuple[int, float]] = field(default_factory=dict)  # the last record: ordinal, seconds
     counters: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
-    """The last of each syphon: ordinal, receives, settled, and those that were forwarded and not removed."""
+    """The last counters of each syphon: ordinal, receives, settled, and forwarded but not removed."""
     changes: list[StateChange] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     flows: dict[str, FlowFacts] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Facts:
             self.files[name] = self.files.get(name, FileFacts()) + sums
 
     def hold_against(self, files: Mapping[str, SurveyedFile]) -> None:
-        """Mark the writers of files that were cut, changed or continued. Call once, with all parts."""
+        """Mark the writers of files that were cut, changed or continued. Call once, with the facts of all parts."""
         for key, file in files.items():
             if (found := self.files.get(key)) is None:
                 continue
@@ -156,7 +156,7 @@ class Facts:
         return [ClockCorrection(writer, ahead) for writer, (_, ahead) in sorted(self.clocks.items())]
 
     def corrected(self, clocks: list[ClockCorrection]) -> None:
-        """Apply corrections to all times but those of the flow."""
+        """Apply corrections to all times except those of the flow."""
         shifts = {clock.writer: clock.micros for clock in clocks}
         for name, writer in self.writers.items():
             writer.shifted(shifts.get(name, 0))
@@ -167,7 +167,7 @@ class Facts:
         self.emptied = {place: at + shifts.get(place[2], 0) for place, at in self.emptied.items()}
 
     def named(self, aliases: Aliases) -> None:
-        """Give each namespace its name. Call before :meth:`corrected`."""
+        """Replace each namespace by its name. Call before :meth:`corrected`."""
         for writer in self.writers.values():
             writer.primary = aliases.name(writer.primary)
         syphons, self.syphons = self.syphons, {}
@@ -192,7 +192,7 @@ class Facts:
         return flow((facts, shifts.get(name, 0)) for name, facts in self.flows.items())
 
     def usage(self) -> CountedUsage:
-        """The billed numbers."""
+        """Return the counts of billed operations."""
         return CountedUsage(
             direct=self.counts["direct"] + self.counts["replayed"],
             parked=self.counts["parked"],
@@ -210,7 +210,10 @@ class Facts:
         return found
 
     def locks_lost(self) -> dict[str | None, int | None]:
-        """By primary, what its syphons forwarded and did not remove; None where one did not count to its end."""
+        """Return, by primary, how many messages its syphons forwarded but did not remove.
+
+        None if a syphon has no final count.
+        """
         found: dict[str | None, int | None] = {}
         for name, writer in self.writers.items():
             if writer.role != "syphon":
@@ -221,7 +224,7 @@ class Facts:
         return found
 
     def when_emptied(self) -> dict[tuple[str | None, str], int]:
-        """When each entity was last found empty by one of its receivers; topics have no such record."""
+        """Return when each entity was last found empty by one of its receivers; topics have no such record."""
         found: dict[tuple[str | None, str], int] = {}
         for (primary, path, _), at in self.emptied.items():
             found[primary, path] = max(at, found.get((primary, path), at))
@@ -281,8 +284,8 @@ class _Block:
             "count": _or_zero(block.column("count")),
             "rows": np.ones(len(self.at), np.int64),
         }
-        self.first = self._of_kinds(least(block.kind, self.at, self.size))
-        self.last = self._of_kinds(most(block.kind, self.at, self.size))
+        self.first = self._of_kinds(group_min(block.kind, self.at, self.size))
+        self.last = self._of_kinds(group_max(block.kind, self.at, self.size))
 
     def facts(self) -> Facts:
         found = Facts()
@@ -302,7 +305,7 @@ class _Block:
         return found
 
     def _file(self) -> FileFacts:
-        """What this block says about its file; the closing record is not included in the checksum."""
+        """Return the facts about the file from this block; the checksum excludes the closing record."""
         is_closing = np.array([kind.event == "journal_closed" for kind in self.block.kinds] or [False])
         closing = is_closing[self.block.kind]
         lines = integers(self.block.column(columns.LINE_CHECKSUM))
@@ -318,7 +321,10 @@ class _Block:
         )
 
     def _passed(self, rows: Bools) -> int | None:
-        """When the last of the messages received in these rows was enqueued, without sessions, which wait apart."""
+        """Return the enqueued time of the last message received in these rows.
+
+        Sessions, which wait apart, are left out.
+        """
         chosen = rows & ~self.of_sessions
         lists = self.block.column("enqueued")
         if lists.null_count < len(lists):
@@ -329,7 +335,7 @@ class _Block:
         return _maximum(self.at[chosen])
 
     def _offsets(self, rows: Bools) -> tuple[int, int] | None:
-        """The least and the greatest difference of a writer's two clocks, in microseconds."""
+        """Return the least and the greatest difference of a writer's two clocks, in microseconds."""
         seconds = self.block.column("mono")
         mono = np.asarray(seconds.fill_null(np.nan), np.float64)[rows] * MICROS
         at = self.at[rows]
@@ -355,7 +361,7 @@ class _Block:
         return found
 
     def _nameless(self, rows: Bools) -> int:
-        """The messages of these rows that have no id."""
+        """Return how many messages of these rows have no id."""
         one = pc.equal(self.block.column("message_id").filter(pa.array(rows)), "")
         many = pc.equal(self.block.column("message_ids").filter(pa.array(rows)).flatten(), "")
         return int((pc.sum(one).as_py() or 0) + (pc.sum(many).as_py() or 0))
@@ -367,7 +373,7 @@ class _Block:
         return np.array([(kind.writer or "") == writer for kind in self.block.kinds], bool)[self.block.kind]
 
     def _kind(self, code: int, kind: Kind, found: Facts) -> None:
-        """The facts that follow from the number and the times of the rows of one kind."""
+        """Add the facts that follow from the number and the times of the rows of one kind."""
         name, primary = kind.writer or "", _lower(kind.primary)
         writer = found.writers.setdefault(name, WriterFacts(name))
         rows = self.block.kind == code

@@ -46,7 +46,7 @@ class FileRange:
 
 
 def nothing(name: str) -> int | None:
-    """The position before anything was read."""
+    """Return the position in a file that was not read yet: None."""
     return None
 
 
@@ -61,14 +61,14 @@ class LineEnds:
         self._seen: dict[str, tuple[FileStatus, int]] = {}
 
     def poll(self) -> dict[str, int]:
-        """The ends by final name; for a compressed journal, the size of the file.
+        """Return the ends by final name; for a compressed journal, the size of the file.
 
         Raises NotADirectoryError or FileNotFoundError when the directory cannot be listed.
         """
         return self.ends_of(list_journals(self._directory))
 
     def ends_of(self, journals: Mapping[str, FileStatus]) -> dict[str, int]:
-        """The ends of these files, listed just now."""
+        """Return the ends of these files, from a listing just made."""
         seen = self._seen
         ends = {name: found.size for name, found in journals.items() if is_gzipped(name)}
         for name, (before, end) in seen.items():

@@ -1,12 +1,12 @@
 """The lines of a journal as Arrow columns.
 
-Arrow parses blocks of lines with the given types. A block that contains an invalid line is parsed line by line:
-each invalid line becomes a row of event ``unreadable_line`` with its position and, from the file name, its writer,
-so that an audit reports the writer's journal as incomplete instead of failing. Corrupt compressed data and lines
-longer than a block are treated the same way.
+Arrow parses blocks of lines with the given types. A block that contains an invalid line is parsed line by line: each
+invalid line becomes a row of event ``unreadable_line`` with its position and, from the file name, its writer, so that
+an audit reports the writer's journal as incomplete instead of failing. Corrupt compressed data and lines longer than a
+block are treated the same way.
 
-Arrow spends as much time on a column that is absent as on one that is there, and an event has few of the columns. So a
-block is parsed with the columns that it seems to have, and again with all of them if it has another.
+Arrow spends as much time on an absent column as on a present one, and an event has few of the columns. So a block is
+parsed with the columns that its first and last records have, and again with all columns if it contains others.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def writer_of(name: str) -> str:
 
 
 class _Columns:
-    """The columns of the records in one range; ``whole`` has the position of a record too, ``own`` its fields alone."""
+    """The columns of the records in one range; ``whole`` includes the position of a record, ``own`` only its fields."""
 
     def __init__(self, whole: pa.Schema) -> None:
         self.whole = whole
@@ -135,7 +135,7 @@ class _Columns:
 
 
 def _fields(block: bytes) -> set[str]:
-    """The fields of the first and last records; of a malformed one, none."""
+    """Return the fields of the first and last records; a malformed record has none."""
     found: set[str] = set()
     for line in (block[:SAMPLE] + b"\n" + block[-SAMPLE:]).split(b"\n"):
         try:
@@ -185,7 +185,7 @@ def _count(block: bytes) -> int:
 
 
 def _checksums(block: bytes) -> pa.Array:
-    """The CRC-32 of each line of ``block``, without what a transfer as text adds to its end."""
+    """Return the CRC-32 of each line of ``block``, without the characters that a transfer as text adds to its end."""
     whole = block if block.endswith(b"\n") else block + b"\n"
     lines: Iterator[bytes] = map(_WITHOUT_END, io.BytesIO(whole))  # far faster than split()
     if b"\r" in block:  # which JSON escapes

@@ -104,9 +104,7 @@ def _journals(directory: str, other: Callable[[FileStatus | Unread], None]) -> d
             other(each)
         else:
             final = _final(each.path)
-            if (
-                final not in found or each.path == final
-            ):  # a closed file, whatever was left of it while it was open
+            if final not in found or each.path == final:  # a closed file takes precedence over its open form
                 found[final] = each
     return dict(sorted(found.items()))
 

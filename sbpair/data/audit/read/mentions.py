@@ -1,16 +1,15 @@
-"""Mentions: each naming of a message in an event, and their classification.
+"""Mentions: a mention is a message named in an event. This module finds and classifies them.
 
 Events differ in few values: writer, pair, entity, kind of event and the like. Rows with the same values have the same
-:class:`Kind`, and only kinds are classified, by the conditions of :data:`COUNTS` and :data:`CLASSES`: SQL that runs
-in SQLite, and in Spark for the live queries. A mention is then a few numbers and the message's id.
+:class:`Kind`, and only kinds are classified, by the conditions of :data:`COUNTS` and :data:`CLASSES`: SQL that runs in
+SQLite, and in Spark for the live queries. A mention is then a few numbers and the message's id.
 
-A message is identified by primary, entity (both compared without case) and message id, since two entities may use
-the same ids. A topic's subscriptions and an entity's dead-letter queue are *places* of the entity where a copy may
-arrive; one copy at each of two subscriptions counts as one copy. A message that landed on the secondary is the same
-message.
+A message is identified by primary, entity (both compared without case) and message id, since two entities may use the
+same ids. A topic's subscriptions and an entity's dead-letter queue are *places* of the entity where a copy may arrive;
+one copy at each of two subscriptions counts as one copy. A message that landed on the secondary is the same message.
 
-The journal of a broker is per namespace. Its events on a backlog queue belong to the primary in the queue's name:
-their ``in_store`` is ``'backlog'``; it is ``'entity'`` for events on entities, and null for journals of others.
+The journal of a broker is per namespace. Its events on a backlog queue belong to the primary in the queue's name: their
+``in_store`` is ``'backlog'``; it is ``'entity'`` for events on entities, and null for other journals.
 """
 
 from __future__ import annotations
@@ -23,12 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sbpair.pair.ground.recorded import NO_CHECKSUM
+
 from ..judge.grouping import NULL, Bools, Ints, codes, combine, integers, nullable
 from ..judge.sql import first_row
 
 EXPIRED = "TTLExpiredException"  # the dead-letter reason of an expired message
 MANY = ("send_accepted", "message_parked", "message_spooled", "spool_replayed", "send_raised",
-        "messages_forwarded", "messages_received", "messages_stored", "messages_removed",
+        "messages_forwarded", "messages_in_doubt", "messages_received", "messages_stored", "messages_removed",
         "duplicates_dropped")  # fmt: skip
 SINGLE = ("message_set_aside", "spooled_message_refused")
 BACKLOGS = "/x-servicebus-transfer/"  # in the name of a backlog queue, after the primary
@@ -58,6 +59,7 @@ COUNTS: Mapping[str, str] = {
     "accepted_by_primary_ambiguously": "event = 'send_accepted' AND stored_in = 'primary' AND ambiguous",
     "forwarded": "event = 'messages_forwarded' AND coalesce(side, '') <> 'secondary'",
     "landed": "event = 'messages_forwarded' AND side = 'secondary'",
+    "in_doubt": "event = 'messages_in_doubt'",
     "set_aside": f"event = 'message_set_aside' AND reason <> '{EXPIRED}'"
     f" OR {PARKED_HERE} AND how = 'dead-lettered' AND reason <> '{EXPIRED}'",
     "expired": f"event = 'message_set_aside' AND reason = '{EXPIRED}'"
@@ -123,7 +125,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class MentionContext:
-    """Values shared by the mentions of one kind; ``facts`` has one bit for each of :data:`FACTS` that is true."""
+    """Values shared by the mentions of one kind; ``facts`` has one bit for each of :data:`FACTS`, set if it is true."""
 
     primary: str | None
     secondary: str | None
@@ -134,7 +136,7 @@ class MentionContext:
     backlog: int | None
     facts: int
     file: str = ""  # of the journal, by survey.key_of
-    on_secondary: bool = False  # whether it says what became of a message that landed
+    on_secondary: bool = False  # whether it concerns a message that landed
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +161,12 @@ class Mentions:
     sent_in: Ints  # the place in the writer's journal: ordinal * POSITIONS + index in the event
     number: Ints  # the broker's sequence number
     enqueued: Ints  # microseconds since the epoch, by the broker's clock, from a receiver's record
+    checksum: Ints  # of the body
     message: pa.Array
     session: pa.Array | None  # None if no mention has one
 
     def choose(self, rows: Ints, contexts: list[MentionContext], context: Ints) -> Mentions:
-        """These rows, with ``context`` as an index into ``contexts``."""
+        """Return these rows, with ``context`` as an index into ``contexts``."""
         index = pa.array(rows)
         return Mentions(
             contexts,
@@ -172,6 +175,7 @@ class Mentions:
             self.sent_in[rows],
             self.number[rows],
             self.enqueued[rows],
+            self.checksum[rows],
             self.message.take(index),
             None if self.session is None else self.session.take(index),
         )
@@ -193,7 +197,7 @@ def block(rows: pa.RecordBatch) -> Block:
 
 
 def mentions(block: Block, file: str = "") -> Mentions:
-    """The messages named in the events of ``block``, which are in the ``file`` of this key."""
+    """Return the messages named in the events of ``block``, which are in the ``file`` with this key."""
     contexts = [replace(context(kind), file=file) for kind in block.kinds]
     many = _where(block, MANY)
     lists = block.column("message_ids")
@@ -215,11 +219,15 @@ def mentions(block: Block, file: str = "") -> Mentions:
     number[(number == NO_NUMBER) | ((facts[which] & FACTS["is_arrival"]) == 0)] = NULL
     enqueued = _element(block.column("enqueued"), row, position)
     enqueued = np.where((enqueued == NULL) | (enqueued == NO_NUMBER), NULL, enqueued * MILLIS)
+    checksums = block.column("checksums")
+    checksum = _element(checksums, row, position)
+    is_parallel = integers(pc.list_value_length(checksums)) == integers(pc.list_value_length(lists))
+    checksum[(checksum == NO_CHECKSUM) | ~is_parallel[row]] = NULL
     ordinal = integers(block.column("ordinal"))[row]
     sent_in = np.where(ordinal == NULL, NULL, ordinal * POSITIONS + position)
     session = _sessions(block, row, position)
     at = integers(block.column("at"))[row]
-    return Mentions(contexts, which, at, sent_in, number, enqueued, message, session)
+    return Mentions(contexts, which, at, sent_in, number, enqueued, checksum, message, session)
 
 
 def _where(block: Block, events: tuple[str, ...]) -> Bools:
@@ -288,7 +296,7 @@ def context(kind: Kind) -> MentionContext:
 
 
 def _place(path: str) -> tuple[str, str]:
-    """The place in lower case, and the path without it: a subscription, a dead-letter queue, or both."""
+    """Return the place in lower case, and the path without it: a subscription, a dead-letter queue, or both."""
     entity = path
     for sub_queue in SUB_QUEUES:
         if entity.lower().endswith(sub_queue):
@@ -304,7 +312,7 @@ def _lower(text: str | None) -> str | None:
 
 
 def _classify(kind: Kind, place: str) -> tuple[str, int]:
-    """``in_store``, "" for null, and the facts of a kind."""
+    """Return ``in_store``, "" for null, and the facts of a kind."""
     given: dict[str, str | int | None] = {
         "role": kind.role, "event": kind.event, "stored_in": kind.stored_in, "backlog": kind.backlog,
         "backlog_queue": kind.backlog_queue, "ambiguous": kind.ambiguous, "how": kind.how, "side": kind.side,

@@ -9,9 +9,10 @@ from dataclasses import astuple
 import numpy as np
 import pyarrow as pa
 
-from ..judge.grouping import NULL, Ints, hashes, integers, nullable
+from ..judge.grouping import NULL, hashes, integers, nullable
 from .mentions import MentionContext, Mentions
 
+NUMBERS = ("context", "at", "sent_in", "number", "enqueued", "checksum")
 OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -37,6 +38,7 @@ def join(several: Sequence[Mentions]) -> Mentions:
         np.concatenate([each.sent_in for each in several]),
         np.concatenate([each.number for each in several]),
         np.concatenate([each.enqueued for each in several]),
+        np.concatenate([each.checksum for each in several]),
         pa.concat_arrays([each.message for each in several]),
         sessions,
     )
@@ -44,7 +46,7 @@ def join(several: Sequence[Mentions]) -> Mentions:
 
 def scatter(mentions: Mentions, parts: int) -> Iterator[tuple[int, bytes]]:
     """The mentions by part, 0 to ``parts`` - 1: those of one message id have the same part."""
-    rows = pa.record_batch(_columns(mentions), schema=_schema(mentions))
+    rows = _rows(mentions)
     part = (hashes(mentions.message) % np.uint64(parts)).astype(np.uint16)  # sorted by radix
     order = np.argsort(part, kind="stable")
     rows = rows.take(pa.array(order))
@@ -60,28 +62,13 @@ def gather(packets: Iterator[bytes]) -> Mentions | None:
     return join(several) if several else None
 
 
-def _columns(mentions: Mentions) -> list[pa.Array]:
-    numbers = (mentions.at, mentions.sent_in, mentions.number)
-    count = len(mentions.context)
-    enqueued = nullable(mentions.enqueued) if _is_known(mentions.enqueued) else pa.nulls(count)
-    session = mentions.session if mentions.session is not None else pa.nulls(count)
-    return [pa.array(mentions.context), *map(nullable, numbers), enqueued, mentions.message, session]
-
-
-def _is_known(numbers: Ints) -> bool:
-    return bool((numbers != NULL).any())
-
-
-def _schema(mentions: Mentions) -> pa.Schema:
-    number, text = pa.int64(), pa.string()
-    enqueued = number if _is_known(mentions.enqueued) else pa.null()
-    kind = pa.null() if mentions.session is None else text
-    names = ("context", "at", "sent_in", "number", "enqueued", "message", "session")
+def _rows(mentions: Mentions) -> pa.RecordBatch:
+    numbers = [getattr(mentions, name) for name in NUMBERS]
+    known = [nullable(each) if (each != NULL).any() else pa.nulls(len(each)) for each in numbers]
+    session = mentions.session if mentions.session is not None else pa.nulls(len(mentions.context))
+    rows = pa.record_batch([*known, mentions.message, session], names=[*NUMBERS, "message", "session"])
     contexts = json.dumps([astuple(context) for context in mentions.contexts])
-    return pa.schema(
-        zip(names, (number, number, number, number, enqueued, text, kind), strict=True),
-        metadata={"contexts": contexts},
-    )
+    return rows.replace_schema_metadata({"contexts": contexts})
 
 
 def _bytes(rows: pa.RecordBatch) -> bytes:
@@ -96,6 +83,6 @@ def _read(packet: bytes) -> Mentions:
     with pa.ipc.open_stream(packet) as reader:
         rows = reader.read_all().combine_chunks().to_batches()[0]
     contexts = [MentionContext(*values) for values in json.loads(rows.schema.metadata[b"contexts"])]
-    context, at, sent_in, number, enqueued = (integers(rows.column(index)) for index in range(5))
-    session = None if pa.types.is_null(rows.column(6).type) else rows.column(6)
-    return Mentions(contexts, context, at, sent_in, number, enqueued, rows.column(5), session)
+    session = None if pa.types.is_null(rows.column("session").type) else rows.column("session")
+    numbers = {name: integers(rows.column(name)) for name in NUMBERS}
+    return Mentions(contexts, message=rows.column("message"), session=session, **numbers)

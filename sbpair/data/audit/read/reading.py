@@ -19,10 +19,10 @@ from .mentions import block, mentions
 from .packets import join, scatter
 
 READ = (
-    "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "checksum", "completed", "count", "dead_lettered",
-    "enqueued", "event", "how", "is_last", "lock_lost", "lost", "message_id", "message_ids", "mono", "ordinal", "pair",
-    "path", "pending", "reason", "receives", "released", "stored_in", "role", "sequence_numbers", "session_id",
-    "session_ids", "side", "writer",
+    "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "checksum", "checksums", "completed", "count",
+    "dead_lettered", "enqueued", "event", "how", "is_last", "lock_lost", "lost", "message_id", "message_ids", "mono",
+    "ordinal", "pair", "path", "pending", "reason", "receives", "released", "stored_in", "role", "sequence_numbers",
+    "session_id", "session_ids", "side", "writer",
 )  # fmt: skip
 """The columns of a journal that an audit needs."""
 

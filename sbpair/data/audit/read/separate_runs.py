@@ -4,8 +4,8 @@
     syphon 1   |-----|          syphon 2    |-----|
              run 0                      run 1
 
-Two runs may use the same message ids, when a test is repeated, for example. What arrived in one of them says nothing
-about a message of the other.
+Two runs may use the same message ids, when a test is repeated, for example. An arrival in one run says nothing about a
+message of the other.
 """
 
 from __future__ import annotations

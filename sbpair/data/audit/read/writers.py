@@ -21,7 +21,7 @@ Run: TypeAlias = "tuple[int, int]"  # the first and the last of ordinals without
 
 @dataclass
 class WriterFacts:
-    """The facts about one writer; those of its parts are added up. Times are in microseconds."""
+    """The facts about one writer, added up over the parts of its journal. Times are in microseconds."""
 
     writer: str
     role: str | None = None
@@ -34,7 +34,7 @@ class WriterFacts:
     unread: int = 0
     unreadable: int = 0
     unknown: int = 0  # events that this version does not know
-    altered: int = 0  # files whose lines are not those that were written
+    altered: int = 0  # files whose lines differ from the written ones
     cut: int = 0  # files with the name of a closed one, without a closing record
     continued: int = 0  # files with something after their closing record
     announced: int | None = None  # the last closing record that says that another file follows
@@ -44,7 +44,7 @@ class WriterFacts:
     closing_lost: int = 0
     gap_lost: int = 0
     has_end: bool = False
-    file: str | None = None  # the first of its journal, with the folders below that of the audit
+    file: str | None = None  # the first of its journal, as a path below the audited directory
 
     def add(self, other: WriterFacts) -> None:
         self.role = greatest((self.role, other.role))
@@ -80,7 +80,7 @@ class WriterFacts:
 
     @property
     def missing(self) -> int | None:
-        """The records between the first and the last that were not read; None without any."""
+        """The number of records between the first and the last that were not read; None if none was read."""
         return self.runs[-1][1] - self.runs[0][0] + 1 - self.records if self.runs else None
 
     @property
@@ -98,7 +98,7 @@ class WriterFacts:
 
     @property
     def moved(self) -> float:
-        """How far its wall clock moved against its monotonic one, in seconds."""
+        """By how many seconds the wall clock moved relative to the monotonic one."""
         return 0.0 if self.offsets is None else (self.offsets[1] - self.offsets[0]) / MICROS
 
     @property

@@ -1,1 +1,1 @@
-"""What an audit shows and writes: summary, tables, report."""
+"""The results of an audit: summary, tables, report."""

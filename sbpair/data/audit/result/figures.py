@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
-from datetime import datetime
+import math
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from ..read.clocks import EPOCH
 from .flow import FlowStep
 from .summary import Wait
 from .timeline import Episode
@@ -20,13 +23,19 @@ WIDTH = 9.5  # inches
 MAX_LANES = 20
 MAX_BARS = 40
 SECONDS_OF_A_DAY = 86_400
+FADED = 0.45  # of a bar without an end in its journal
+TIME_FORMS = ((10, "%H:%M:%S.%f"), (7200, "%H:%M:%S"), (SECONDS_OF_A_DAY, "%H:%M"), (math.inf, "%m-%d %H:%M"))
+"""How times are written on an axis that spans less than so many seconds; of seconds, one digit after the point."""
 Lane = tuple[str, str]  # the primary and the path of an entity
 
 
-def flow_figure(flow: list[FlowStep], step: float, timeline: list[Episode]) -> str:
+def flow_figure(
+    flow: list[FlowStep], step: float, timeline: list[Episode], ends: Mapping[str, datetime]
+) -> str:
     """Messages per second by route, above the failovers of each entity; "" without messages.
 
-    ``step`` is the width of one element of ``flow`` in seconds.
+    ``step`` is the width of one element of ``flow`` in seconds; ``ends`` is when the journal of each writer ends: a
+    failover without a record of its end is drawn up to there, and faded.
     """
     if not flow:
         return ""
@@ -38,7 +47,7 @@ def flow_figure(flow: list[FlowStep], step: float, timeline: list[Episode]) -> s
         above, below = figure.subplots(
             2, 1, sharex=True, gridspec_kw={"height_ratios": [3.0, 0.4 + 0.35 * len(lanes)]}
         )
-        _lanes(below, timeline, lanes, flow)
+        _lanes(below, timeline, lanes, ends, flow[-1].at)
     else:
         above = figure.subplots()
     _flow(above, flow, step)
@@ -57,29 +66,31 @@ def _flow(axes: Axes, flow: list[FlowStep], step: float) -> None:
     axes.stairs(forwarded, ends, baseline=None, color=FORWARDED, label="forwarded by a syphon")
     axes.set_ylabel("messages per second")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, ncols=3)
-    axes.xaxis_date()
+    time_axis(axes)
     plain(axes)
 
 
-def _lanes(axes: Axes, timeline: list[Episode], lanes: list[Lane], flow: list[FlowStep]) -> None:
-    end = _day(flow[-1].at)
+def _lanes(
+    axes: Axes, timeline: list[Episode], lanes: list[Lane], ends: Mapping[str, datetime], last: datetime
+) -> None:
     for episode in timeline:
         if _lane(episode) not in lanes:
             continue
         y = lanes.index(_lane(episode))
         marks = (episode.suspected_at, episode.failed_over_at, episode.recovered_at)
         suspected, failed, recovered = (None if mark is None else _day(mark) for mark in marks)
-        until = end if recovered is None else recovered
+        until = _day(ends.get(episode.writer, last)) if recovered is None else recovered
+        alpha = FADED if recovered is None else 1.0
         if suspected is not None:
-            axes.barh(y, (failed or until) - suspected, 0.6, left=suspected, color=SUSPECT)
+            axes.barh(y, (failed or until) - suspected, 0.6, left=suspected, color=SUSPECT, alpha=alpha)
         if failed is not None:
-            axes.barh(y, until - failed, 0.6, left=failed, color=FAILED_OVER)
+            axes.barh(y, until - failed, 0.6, left=failed, color=FAILED_OVER, alpha=alpha)
     is_one = len({primary for primary, _ in lanes}) == 1
     labels = [path if is_one else f"{primary}: {path}" for primary, path in lanes]
     axes.set_yticks(range(len(lanes)), labels, fontsize=8, parse_math=False)  # a path may contain a $
     axes.set_ylim(len(lanes) - 0.5, -0.5)
-    axes.set_title("suspect (yellow), failed over (red)", fontsize=8, loc="left")
-    axes.xaxis_date()
+    axes.set_title("suspect (yellow), failed over (red); faded: its journal ends", fontsize=8, loc="left")
+    time_axis(axes)
     plain(axes)
 
 
@@ -111,13 +122,30 @@ def waits_figure(waits: list[Wait]) -> str:
     return svg(figure)
 
 
+def time_axis(axes: Axes) -> None:
+    """Label the time axis with hours and, if it spans several days, with the day before them."""
+    from matplotlib.dates import AutoDateLocator
+    from matplotlib.ticker import FuncFormatter
+
+    def label(at: float, _: object = None) -> str:
+        first, last = sorted(axes.get_xlim())
+        span = (last - first) * SECONDS_OF_A_DAY
+        form = next(form for most, form in TIME_FORMS if span < most)
+        text = (EPOCH + timedelta(days=at)).strftime(form)
+        return text[:-5] if form.endswith("%f") else text
+
+    axes.xaxis_date()
+    axes.xaxis.set_major_locator(AutoDateLocator())  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(FuncFormatter(label))
+
+
 def _day(at: datetime) -> float:
     """Days since the epoch, matplotlib's unit of time."""
     return at.timestamp() / SECONDS_OF_A_DAY
 
 
 def plain(axes: Axes) -> None:
-    """Without a box, and with small labels."""
+    """Remove the box of the axes, and use small labels."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.tick_params(labelsize=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,14 +10,15 @@ from datetime import datetime
 from html import escape
 
 from sbpair import __version__
-from sbpair.pair.ground.html_parts import STYLE, Row, section, table
+from sbpair.pair.ground.html_parts import STYLE, Html, Row, section, table
 
-from ..judge.folding import MAX_ROWS
+from ..judge.folding import LISTED, MAX_ROWS
 from ..judge.verdict import SOUND, Verdict
 from ..read.writers import SHORT
 from .bill import Meter
 from .figures import flow_figure, waits_figure
-from .summary import UNKNOWN, EntityVerdicts, Summary
+from .remedies import Remedy, command
+from .summary import UNKNOWN, EntityVerdicts, Summary, Trouble
 from .timeline import Episode
 
 MEANING = {
@@ -27,6 +29,7 @@ MEANING = {
     Verdict.CANCELLED: "cancelled while it was scheduled",
     Verdict.DELETED: "deleted by hand, or with its entity: it reached nobody",
     Verdict.MISPLACED: "it arrived in another session than it was sent to",
+    Verdict.CHANGED: "it arrived with another body than it was sent with",
     Verdict.ACCEPTED: "an entity accepted it; no journal shows what became of it",
     Verdict.WAITING: "in its entity, a backlog queue or a spool",
     Verdict.LOST: "it was accepted, but is stored nowhere and was not received",
@@ -40,26 +43,26 @@ ALL = "the Parquet tables contain all"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """Of which journals a report was made, and when (UTC)."""
+class Provenance:
+    """Of which journals a report was made, when (UTC), and where its tables are."""
 
     directory: str
     at: datetime
+    results: str
 
 
-def page(summary: Summary, made: Made) -> str:
+def page(summary: Summary, origin: Provenance) -> str:
     """The report as one self-contained HTML page."""
-    return document(summary, made, sections(summary))
+    return document(summary, origin, sections(summary, origin))
 
 
-def document(summary: Summary, made: Made, content: Iterable[str]) -> str:
+def document(summary: Summary, origin: Provenance, content: Iterable[str]) -> str:
     """A page with the result of the audit above ``content``."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width,initial-scale=1'><title>sbpair audit</title>",
-        f"<style>{STYLE}</style><h1>Is every message accounted for?</h1>",
-        _headline(summary),
-        f"<p>{escape(sources(summary))}<br><small>{escape(made.directory)}, {made.at:%Y-%m-%d %H:%M:%S} UTC, "
+        f"<style>{STYLE}</style>{_headline(summary)}",
+        f"<p>{escape(sources(summary))}<br><small>{escape(origin.directory)}, {origin.at:%Y-%m-%d %H:%M:%S} UTC, "
         f"sbpair {__version__}</small></p>",
         *content,
         "</html>",
@@ -67,19 +70,21 @@ def document(summary: Summary, made: Made, content: Iterable[str]) -> str:
     return "".join(parts)
 
 
-def sections(summary: Summary) -> list[str]:
+def sections(summary: Summary, origin: Provenance) -> list[str]:
     """The sections of the report, "" for each that is empty."""
     return [
         section("Messages", _verdicts(summary)),
-        section("Where messages wait", _waiting(summary)),
+        section("Not accounted for", _troubles(summary, origin)),
+        section("Where messages wait", _waiting(summary, origin)),
         section("Not as expected", _missed_section(summary)),
         section("Files not read", _unread(summary)),
         section("Files that were forgotten", _forgotten(summary)),
+        section("What was meant", _meant(summary)),
         section("Entities", _entities(summary)),
-        section("Timeline (UTC)", flow_figure(summary.flow, summary.step, summary.timeline)),
+        section("Timeline (UTC)", _flow(summary)),
         section("Failovers", _timeline(summary.timeline)),
         section("Waiting times in backlog queues", waits_figure(summary.waits)),
-        section("Not accounted for", _troubles(summary)),
+        section("Dead-lettered", _listed(summary, origin, (Verdict.DEAD_LETTERED,))),
         section("Why messages are unproven", _reasons(summary)),
         section("Canaries", _canaries(summary)),
         section("Duplicates", _duplicates(summary)),
@@ -90,21 +95,23 @@ def sections(summary: Summary) -> list[str]:
     ]
 
 
-ALWAYS = (Verdict.LOST, Verdict.WAITING)  # told in the first line, even if there are none
+ALWAYS = (Verdict.LOST, Verdict.WAITING)  # in the first line even if their count is zero
 TOLD = (
-    *ALWAYS, Verdict.UNEXPECTED, Verdict.MISPLACED, Verdict.UNPROVEN, Verdict.DELETED, Verdict.DEAD_LETTERED,
-    Verdict.EXPIRED, Verdict.CANCELLED,
+    *ALWAYS, Verdict.UNEXPECTED, Verdict.MISPLACED, Verdict.CHANGED, Verdict.UNPROVEN, Verdict.DELETED,
+    Verdict.DEAD_LETTERED, Verdict.EXPIRED, Verdict.CANCELLED,
 )  # fmt: skip
 
 
 def headline(summary: Summary) -> str:
-    """The result of the audit on one line: how many messages have which fate, and what the journals leave open."""
+    """Return the result of the audit in one line: the number of messages by fate, and the questions left open."""
     if not summary.messages:
         where = f"on these days, {summary.before} before" if summary.before else "in these journals"
         return f"no messages {where}" + _unproven("; ", summary)
     told = [
         _of_verdict(summary, verdict) for verdict in TOLD if summary.verdicts[verdict] or verdict in ALWAYS
     ]
+    if summary.duplicated:
+        told.append(f"arrived more than once {summary.duplicated}")
     if summary.dropped:
         told.append(f"dropped as duplicates {summary.dropped}")
     if summary.unexplained:
@@ -123,12 +130,12 @@ def _of_verdict(summary: Summary, verdict: Verdict) -> str:
 
 
 def is_shown(verdict: Verdict, count: int) -> bool:
-    """Whether a verdict has a line of its own: that nothing is lost is worth one."""
+    """Whether a verdict has a line of its own; *lost* has one even if its count is zero."""
     return bool(count) or verdict is Verdict.LOST
 
 
 def _not_followed(summary: Summary) -> str:
-    """How many messages no journal follows beyond the entity that accepted them; "" for none."""
+    """Return how many messages cannot be followed beyond the entity that accepted them; "" if all can."""
     accepted = summary.verdicts[Verdict.ACCEPTED]
     if not accepted:
         return ""
@@ -137,7 +144,7 @@ def _not_followed(summary: Summary) -> str:
 
 
 def sources(summary: Summary) -> str:
-    """Whose journals the verdicts rest on, on one line."""
+    """One line that names the writers of the journals read."""
     count = Counter(each.role for each in summary.writers)
     told = [f"{count[role]} {role if count[role] == 1 else role + 's'}" for role in ROLES if count[role]]
     missing = [role for role in ("receiver", "broker") if not count[role]]
@@ -146,7 +153,7 @@ def sources(summary: Summary) -> str:
 
 
 def _unproven(before: str, summary: Summary) -> str:
-    """The reasons for which there may be messages unknown to the audit; "" if there are none."""
+    """Return the reasons why there may be messages unknown to the audit; "" if there are none."""
     holed = summary.holed
     why = sorted({each.reason for each in holed if each.reason})
     reasons = [
@@ -178,7 +185,7 @@ def _unproven(before: str, summary: Summary) -> str:
 
 def _headline(summary: Summary) -> str:
     kind = "ok" if summary.is_conserved else "bad"
-    return f"<p class='verdict {kind}'>{escape(headline(summary))}</p>"
+    return f"<h1 class='verdict {kind}'>{escape(headline(summary))}</h1>"
 
 
 def _verdicts(summary: Summary) -> str:
@@ -190,9 +197,9 @@ def _verdicts(summary: Summary) -> str:
     return table(("verdict", "messages", "meaning"), rows) if summary.messages else ""
 
 
-def _waiting(summary: Summary) -> str:
+def _waiting(summary: Summary, origin: Provenance) -> str:
     rows: list[Row] = [((place, count), False) for place, count in summary.waiting.items()]
-    return table(("place", "messages"), rows) if rows else ""
+    return table(("place", "messages"), rows) + _listed(summary, origin, (Verdict.WAITING,)) if rows else ""
 
 
 def _missed_section(summary: Summary) -> str:
@@ -214,6 +221,11 @@ def _forgotten(summary: Summary) -> str:
     return note + table(("file", "reason"), rows) if rows else ""
 
 
+def _meant(summary: Summary) -> str:
+    rows: list[Row] = [((each.verdict, each.count, each.reason), False) for each in summary.meant]
+    return table(("verdict", "messages", "reason"), rows) if rows else ""
+
+
 def _entities(summary: Summary) -> str:
     """The verdicts by entity; "" for a single entity, whose verdicts are those of the summary."""
     if len(summary.entities) < 2:
@@ -231,12 +243,18 @@ def _entities(summary: Summary) -> str:
     return table(heads, rows[:MAX_ROWS]) + _more(len(rows))
 
 
+def _flow(summary: Summary) -> str:
+    ends = {each.writer: each.last_at for each in summary.writers if each.last_at is not None}
+    return flow_figure(summary.flow, summary.step, summary.timeline, ends)
+
+
 def _bad(entity: EntityVerdicts) -> int:
     return sum(count for verdict, count in entity.verdicts.items() if verdict not in SOUND)
 
 
-def _more(total: int) -> str:
-    return "" if total <= MAX_ROWS else f"<p><small>{MAX_ROWS} of {total} are shown; {ALL}.</small></p>"
+def _more(total: int, all_in_all: int | None = None) -> str:
+    shown, count = (min(total, MAX_ROWS), total) if all_in_all is None else (total, all_in_all)
+    return "" if count <= shown else f"<p><small>{shown} of {count} are shown; {ALL}.</small></p>"
 
 
 def _timeline(episodes: Sequence[Episode]) -> str:
@@ -259,27 +277,67 @@ def _timeline(episodes: Sequence[Episode]) -> str:
     return table(heads, rows) + _more(len(episodes)) if rows else ""
 
 
-def _troubles(summary: Summary) -> str:
-    rows: list[Row] = [
-        ((each.verdict, each.primary, each.path, each.message_id, each.last_seen, each.reason), True)
-        for each in summary.troubles
-    ]
-    heads = ("verdict", "primary", "entity", "message id", "last seen", "what is open")
+def _troubles(summary: Summary, origin: Provenance) -> str:
     told = "".join(
-        f"<p>{verdict.value}: {how}</p>" for verdict, how in REMEDIES.items() if summary.verdicts[verdict]
+        f"<p>{verdict.value}: {how}</p>" for verdict, how in WHAT_ELSE.items() if summary.verdicts[verdict]
     )
-    return told + table(heads, rows) + _more(sum(map(_bad, summary.entities))) if rows else ""
+    listed = _listed(summary, origin, tuple(each for each in LISTED if each not in SOUND))
+    return told + listed if listed else ""
 
 
-REMEDIES = {
-    Verdict.LOST: "<code>sbpair spark replay --audit OUT --archive ARCHIVE --dry-run</code> finds them in your "
-    "archive, and without --dry-run sends them again.",
-    Verdict.UNPROVEN: "the journals that are named could decide; collect them, and audit again. "
-    "<code>sbpair peek NAMESPACE/ENTITY</code> shows what waits, deferred messages too.",
-    Verdict.DELETED: "if they were meant to be, <code>--accept deleted=COUNT</code> says so.",
+def _listed(summary: Summary, origin: Provenance, verdicts: Sequence[Verdict]) -> str:
+    """The messages with these verdicts: where each was seen last, what decides, and the command that helps."""
+    names = [each.value for each in verdicts]
+    shown = [each for each in summary.troubles if each.verdict in names]
+    rows: list[Row] = [
+        (
+            (each.verdict, f"{each.primary}: {each.path}", each.message_id, _last_seen(each, summary),
+             _linked(each.reason or each.place), Html(f"<code>{escape(command_for(each, origin))}</code>")),
+            Verdict(each.verdict) not in SOUND,
+        )
+        for each in shown
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    used = dict.fromkeys(each.remedy for each in shown)
+    told = "".join(f"<li><code>{escape(remedy.tool)}</code> {remedy.meaning}" for remedy in used)
+    traced = Trouble("", "", shown[0].message_id, "", remedy=Remedy.TRACE)
+    note = (
+        f"<p>Commands run as they are printed, with the connection strings in SBPAIR_PRIMARY and SBPAIR_SECONDARY.</p>"
+        f"<ul>{told}</ul><p>All records that name a message: <code>{escape(command_for(traced, origin))}</code></p>"
+    )
+    heads = ("verdict", "entity", "message id", "last seen", "what decides", "command")
+    total = sum(count for verdict, count in summary.verdicts.items() if verdict in verdicts)
+    return note + table(heads, rows) + _more(len(rows), total)
+
+
+def command_for(trouble: Trouble, origin: Provenance) -> str:
+    """The command that helps with a message."""
+    return command(
+        trouble.remedy, trouble.path, trouble.message_id, trouble.backlog, origin.directory, origin.results
+    )
+
+
+def _last_seen(trouble: Trouble, summary: Summary) -> Html:
+    roles = {each.writer: each.role for each in summary.writers}
+    who = f"{roles[trouble.writer]} {trouble.writer[:SHORT]}: " if trouble.writer in roles else ""
+    return _linked(who + trouble.last_seen)
+
+
+def _linked(text: str) -> Html:
+    """Return the text as HTML, with a link from each journal to its row in the table of journals."""
+    return Html(_NAMED.sub(r"<a href='#journal-\2'>\1 \2</a>", escape(text)))
+
+
+_NAMED = re.compile(rf"\b({'|'.join(ROLES[:-1])}) ([0-9a-f]{{{SHORT}}})\b")
+WHAT_ELSE = {
+    Verdict.UNPROVEN: "the journals that are named could decide; collect them, and audit again.",
+    Verdict.DELETED: "if they were meant to be, <code>--accept deleted=COUNT</code> or a manifest says so.",
     Verdict.UNEXPECTED: "a sender's journal is missing, or another program sends to the entity.",
+    Verdict.CHANGED: "its records have the checksum of the body of each step: compare them.",
+    Verdict.MISPLACED: "the session is among the properties that a sender gives: compare its records.",
 }
-"""What to do about messages that are not accounted for."""
+"""Hints about messages that are not accounted for, besides the command for each."""
 
 
 def _reasons(summary: Summary) -> str:
@@ -381,16 +439,22 @@ def _order(summary: Summary) -> str:
 
 
 def _writers(summary: Summary) -> str:
+    named = {each.writer for each in summary.troubles}
+    shown = [each for place, each in enumerate(summary.writers) if place < MAX_ROWS or each.writer in named]
     rows: list[Row] = [
         (
-            (each.role, each.primary, each.writer[:SHORT], each.records, each.first_at, each.last_at,
-             each.reason or "complete"),
+            (each.role, each.primary, _anchor(each.writer[:SHORT]),
+             each.records, each.first_at, each.last_at, each.reason or "complete", each.file),
             each.reason is not None,
         )
-        for each in summary.writers[:MAX_ROWS]
+        for each in shown
     ]  # fmt: skip
-    heads = ("role", "namespace", "writer", "records", "from (UTC)", "to", "state")
-    return table(heads, rows) + _more(len(summary.writers)) if rows else ""
+    heads = ("role", "namespace", "writer", "records", "from (UTC)", "to", "state", "first file")
+    return table(heads, rows) + _more(len(shown), len(summary.writers)) if rows else ""
+
+
+def _anchor(writer: str) -> Html:
+    return Html(f"<a id='journal-{escape(writer)}'>{escape(writer)}</a>")
 
 
 def _clocks(summary: Summary) -> str:

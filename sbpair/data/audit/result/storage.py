@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from ..read.object_storage import is_uri, resolve
+from .interface import write_parquet
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Storage:
                 system.delete_file(each.path)
 
     def below(self, name: str) -> Storage:
-        """The place ``name`` in this one."""
+        """The location ``name`` below this one."""
         return Storage(f"{self.location.rstrip('/')}/{name}")
 
     def replace_by(self, folder: str, names: list[str]) -> None:
@@ -59,13 +59,8 @@ class Storage:
         """Write a part of the table ``name`` as Parquet, replacing the same part."""
         system, path = self._resolve()
         system.create_dir(f"{path}/{name}")
-        pq.write_table(
-            table,
-            f"{path}/{name}/part-{part:05}.parquet",
-            filesystem=system,
-            store_schema=False,
-            use_dictionary=_repeating(table.schema),
-        )
+        file = f"{path}/{name}/part-{part:05}.parquet"
+        write_parquet(name, table, file, system, _repeating(table.schema))
 
     def write_text(self, name: str, text: str) -> None:
         system, path = self._resolve()

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from sbpair.pair.observation.manifest import Accepted
+
 from ..judge.folding import MAX_ROWS, Found
 from ..judge.order import OrderVerdict, SessionCounts
 from ..judge.verdict import SOUND, Verdict
@@ -17,6 +19,7 @@ from ..read.journal_listing import Unread
 from ..read.writers import GAPS, LACKS_NEXT, SHORT, UNREAD, WriterFacts
 from .bill import Charge, bill
 from .flow import FlowStep
+from .remedies import Remedy, remedy_of
 from .timeline import Episode, timeline
 
 UNKNOWN = "?"
@@ -33,6 +36,7 @@ class Writer:
     last_at: datetime | None
     reason: str | None
     primary: str = ""  # the primary namespace; for a broker, its own
+    file: str = ""  # the first of its journal, below the directory of the journals
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A message that is not accounted for."""
+    """A message that is not accounted for, waits, or was dead-lettered."""
 
     primary: str
     path: str
@@ -71,6 +75,10 @@ class Trouble:
     verdict: str
     reason: str = ""  # why it is unproven
     last_seen: str = ""  # when, and the record that says so
+    writer: str = ""  # of that record
+    place: str = ""  # where it waits
+    remedy: Remedy = Remedy.TRACE
+    backlog: int | None = None  # the number of its backlog queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,10 @@ class SessionOrder:
 
 @dataclass(frozen=True, slots=True)
 class ClocksApart:
-    """Two writers whose clocks differ by ``seconds`` or more: what ``later`` did precedes its cause by ``earlier``."""
+    """Two writers whose clocks differ by at least ``seconds``: ``later`` recorded an effect before its cause.
+
+    ``earlier`` recorded the cause.
+    """
 
     earlier: str
     later: str
@@ -121,7 +132,7 @@ class Summary:
 
     entities: list[EntityVerdicts]
     writers: list[Writer]
-    troubles: list[Trouble]  # at most MAX_ROWS
+    troubles: list[Trouble]  # at most MAX_ROWS of each verdict, the worst first
     repeated: int  # message ids that were accepted more than once
     duplicated: int  # messages that arrived more than once
     unexplained: int  # of these, messages with more copies than can be explained
@@ -142,7 +153,7 @@ class Summary:
     sessions_unproven: int = 0
     sessions_broken: int = 0  # out of order, although their senders keep the order
     orders: list[SessionOrder] = field(default_factory=list)  # the worst sessions, at most order.MAX_ROWS
-    missed: list[str] = field(default_factory=list)  # what was expected and is not there, or is not expected
+    missed: list[str] = field(default_factory=list)  # journals that are missing, or not expected
     killed: dict[str, int] = field(default_factory=dict)
     """The messages with a copy that the end of a killed syphon explains, by its writer."""
     waiting: dict[str, int] = field(default_factory=dict)
@@ -152,6 +163,7 @@ class Summary:
     dropped: int = 0  # copies that brokers dropped as duplicates
     accepted: dict[str, int] = field(default_factory=dict)
     """How many messages of a verdict are known and meant, though nothing arrived, by the verdict's name."""
+    meant: list[Accepted] = field(default_factory=list)  # by manifests, with their reasons
     apart: list[ClocksApart] = field(default_factory=list)  # the most first, at most MAX_ROWS
     forgotten: dict[str, str] = field(default_factory=dict)  # files that a daily audit forgot, and why
     before: int = 0  # messages of the days before those that a daily audit is about
@@ -164,7 +176,7 @@ class Summary:
 
     @property
     def holed(self) -> list[Writer]:
-        """The journals that may have recorded what the audit does not know: a message, a copy, that a queue was empty.
+        """The journals that may lack a record of a message, of a copy, or of an empty queue.
 
         These are journals with gaps, and incomplete ones whose role is unknown.
         """
@@ -181,8 +193,11 @@ class Summary:
 
     @property
     def is_proved(self) -> bool:
-        """Whether there are messages, or were earlier, every journal that may name one was read whole, each primary has
-        that of a sender, and the clocks differ and moved by no more than ``skew``."""
+        """Whether the audit is complete.
+
+        This requires messages, now or earlier; that all expected journals, and all that may name a message, were read
+        completely; a sender journal for each primary; and clocks that neither differed nor moved by more than ``skew``.
+        """
         return (
             bool(self.messages or self.before)
             and not self.unread
@@ -196,7 +211,7 @@ class Summary:
 
     @property
     def unsent(self) -> list[str]:
-        """The primaries with messages, but without the journal of a sender: nothing tells what else was sent."""
+        """The primaries with messages but no sender journal, for which further sends are unknown."""
         known = {each.primary for each in self.writers if each.role == "sender"}
         return sorted({each.primary for each in self.entities} - known)
 
@@ -210,13 +225,12 @@ class Summary:
 
     @property
     def is_conserved(self) -> bool:
-        """Whether every message is proved to be accounted for, every copy explained, and each order that was to be
-        kept is."""
+        """Whether every message is accounted for, every copy is explained, and every promised order was kept."""
         return self.is_proved and not self.unsound and not self.unexplained and not self.sessions_broken
 
     @property
     def unsound(self) -> dict[Verdict, int]:
-        """The numbers of messages that are not accounted for: more of a verdict than were accepted."""
+        """The numbers of messages that are not accounted for: those of a verdict beyond the accepted number."""
         return {
             verdict: count
             for verdict, count in self.verdicts.items()
@@ -238,9 +252,10 @@ def summarise(
     accepted: Mapping[str, int],
     forgotten: Mapping[str, str] | None = None,
 ) -> Summary:
-    """The summary; ``missed`` is what differs from the journals that were expected, ``accepted`` what was meant.
+    """Return the summary.
 
-    The times of ``facts`` are corrected by ``clocks``, but for the flow and the state changes.
+    ``missed`` are the differences from the expected journals, ``accepted`` the intended deletions. The times of
+    ``facts`` are corrected by ``clocks``, except for the flow and the state changes.
     """
     shifts = {clock.writer: clock.micros for clock in clocks}
     flow, step = facts.flow(shifts)
@@ -261,6 +276,10 @@ def summarise(
                 row["verdict"],
                 row["reason"] or "",
                 row["last_seen"],
+                row["writer"],
+                row["place"] or "",
+                remedy_of(row),
+                row["backlog"],
             )
             for row in found.troubles
         ],
@@ -307,7 +326,7 @@ def summarise(
 
 
 def _too_many(found: Found, facts: Facts) -> int:
-    """How many copies are explained by second forwards that no syphon counted."""
+    """Return how many copies are explained by second forwards that no syphon counted."""
     lost = {primary or "": count for primary, count in facts.locks_lost().items()}
     known = ((again, lost.get(primary)) for primary, again in found.again.items())
     return sum(max(0, again - count) for again, count in known if count is not None)
@@ -343,6 +362,7 @@ def _writers(facts: Facts) -> list[Writer]:
             _moment(each.last_at),
             each.reason,
             each.primary or UNKNOWN,
+            each.file or "",
         )
         for each in ordered
     ]

@@ -1,11 +1,11 @@
-"""What there is to read: each file of a journal once, and what the directory says about it.
+"""The files to read, each journal once, with the directory's information about them.
 
-    sender-a-000001.jsonl, old/sender-a-000001.jsonl     one file: writer and number are in its name; the copy is told
+    sender-a-000001.jsonl, old/sender-a-000001.jsonl     one file: its name has writer and number; the copy is reported
     sender-a-000001.jsonl, sender-a-000001.jsonl.gz      one file, if the first is whole
     _open-sender-a-000002.jsonl                          its writer is writing, or was killed
 
-A writer gives its file the closed name after the closing record. So a file of that name without one was cut, and a file
-with anything after that record was changed.
+A writer gives its file the closed name after the closing record. So a file with a closed name but without that record
+was cut, and one with anything after that record was changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SurveyedFile:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The files by :func:`key_of`, and those that may be journals and are not read."""
+    """The files by :func:`key_of`, and those that may be journals but are not read."""
 
     files: dict[str, SurveyedFile]
     unread: tuple[Unread, ...]
@@ -53,7 +53,7 @@ class Survey:
 
 
 def key_of(name: str) -> str:
-    """What a file is known by: of a journal the name, in any folder, compressed or not; of others the path."""
+    """The identity of a file: a journal's name in any folder, compressed or not; the path of any other."""
     plain = plain_of(name)
     file = plain.rpartition("/")[2]
     return file if _OF_JOURNAL.fullmatch(file) else plain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +12,10 @@ from ..judge.fold import Messages, place_in_journal
 from ..judge.grouping import NULL, Bools, Ints, nullable
 from ..judge.killed import count_explained, find_unrecorded, times_forwarded_again
 from ..judge.verdict import VERDICTS, Judgement
+from ..judge.waits import Waits
 from ..read.writers import WriterFacts
+from .interface import TEXT, TEXTS, TIME, WHOLE, YES, schema_of
 
-TIME = pa.timestamp("us", tz="UTC")
-TEXT, WHOLE, SECONDS, YES = pa.string(), pa.int64(), pa.float64(), pa.bool_()
-TEXTS = pa.list_(TEXT)
 COUNTS_FIRST = (
     "accepted_by_primary", "left_spool", "refused_in_spool", "raised", "forwarded", "set_aside", "expired",
     "received", "stored", "handed_on", "completed", "buried", "expired_there", "deleted", "backlogged", "backlog",
@@ -58,13 +57,13 @@ def messages_table(messages: Messages, found: Judgement) -> pa.Table:
 def duplicates_table(table: pa.Table, messages: Messages, evidence: Evidence) -> pa.Table:
     """The messages with two or more copies; at most ``explained`` extra copies have an explanation.
 
-    ``table`` are the rows of ``messages``. ``killed`` are the syphons to whose end an explanation is owed. Copies of a
-    drill's canaries need none.
+    ``table`` are the rows of ``messages``. ``killed`` are the syphons whose end explains copies. Copies of a drill's
+    canaries need no explanation.
     """
     numbers = messages.numbers
     more = np.flatnonzero(numbers["copies"] > 1)
     lost = find_unrecorded(messages, evidence)
-    # a syphon forwards a message again only where it could not remove it, and counts that
+    # a syphon forwards a message again only if it could not remove it, and counts these
     may_repeat = np.array([evidence.locks_lost(primary) != 0 for primary, _ in messages.entities] or [True])
     again = np.where(may_repeat[messages.entity], times_forwarded_again(numbers, lost.count), 0)
     reasons = count_explained(numbers, again)[more]
@@ -82,7 +81,7 @@ def duplicates_table(table: pa.Table, messages: Messages, evidence: Evidence) ->
 
 
 def choose(table: pa.Table, rows: Bools) -> pa.Table:
-    """The rows with their texts spelled out."""
+    """Return the rows, with texts in place of indices."""
     found = table.filter(pa.array(rows))
     plain = [
         pa.field(field.name, TEXT) if pa.types.is_dictionary(field.type) else field for field in found.schema
@@ -101,43 +100,22 @@ def writers_table(writers: Iterable[WriterFacts]) -> pa.Table:
         }
         for each in writers
     ]  # fmt: skip
-    names = ("records", "missing", "surplus", "lost", "unreadable", "sends")
-    schema = pa.schema(
-        [("writer", TEXT), ("role", TEXT), ("primary", TEXT), ("first_at", WHOLE), ("last_at", WHOLE),
-         *((name, WHOLE) for name in names), ("has_end", YES), ("reason", TEXT), ("is_whole", YES)]
-    )  # fmt: skip
+    schema = schema_of("writers").remove_metadata()
+    for index in (3, 4):
+        schema = schema.set(index, pa.field(schema.names[index], WHOLE))
     table = pa.Table.from_pylist(rows, schema=schema)
     for index in (3, 4):
-        table = table.set_column(index, schema[index].name, table.column(index).cast(TIME))
+        table = table.set_column(index, schema.names[index], table.column(index).cast(TIME))
     return table
 
 
-PLACE = pa.struct([("writer", TEXT), ("ordinal", WHOLE), ("position", WHOLE)])
-MESSAGES_SCHEMA = pa.schema(
-    [*((name, TEXT) for name in ("secondary", "primary", "path_key", "message_id")),
-     *((name, WHOLE) for name in COUNTS_FIRST), ("sent_in", PLACE), *((name, TIME) for name in TIMES),
-     *((name, WHOLE) for name in COUNTS_LAST),
-     *((name, TEXT) for name in ("session_id", "path", "verdict", "reason", "place"))]
-)  # fmt: skip
-MISSING_SCHEMA = pa.schema([MESSAGES_SCHEMA.field(name) for name in MISSING])
-DUPLICATES_SCHEMA = pa.schema(
-    [
-        *(MESSAGES_SCHEMA.field(name) for name in DUPLICATES[:-4]),
-        ("again", WHOLE),
-        ("explained", WHOLE),
-        ("is_explained", YES),
-        ("killed", TEXTS),
+def waits_table(found: Mapping[tuple[str | None, int | None], Waits]) -> pa.Table:
+    """One row per primary and backlog queue."""
+    rows = [
+        {"primary": primary, "backlog": backlog, "messages": each.messages, **each.quantiles()}
+        for (primary, backlog), each in found.items()
     ]
-)
-ORDER = pa.schema(
-    [("primary", TEXT), ("path_key", TEXT), ("session_id", TEXT), ("sender", TEXT), ("messages", WHOLE),
-     ("inversions", WHOLE), ("gaps", WHOLE), ("parked", WHOLE), ("is_kept", YES), ("is_promised", YES),
-     ("overtaken", TEXT), ("overtaking", TEXT), ("verdict", TEXT)]
-)  # fmt: skip
-WAITS = pa.schema(
-    [("primary", TEXT), ("backlog", WHOLE), ("messages", WHOLE), ("p50", SECONDS), ("p95", SECONDS),
-     ("p99", SECONDS), ("longest", SECONDS)]
-)  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=schema_of("waits").remove_metadata())
 
 
 def _text(index: Ints, texts: Sequence[str | None]) -> pa.DictionaryArray:

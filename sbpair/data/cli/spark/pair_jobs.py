@@ -35,6 +35,7 @@ OPTIONS = (
 )
 COUNTS = ("received", "forwarded", "completed", "dead_lettered")
 DIRECTORY = ExistingPath(file_okay=False)
+MAX_PRINTED = 100  # missing messages
 
 
 def spark_options(
@@ -166,9 +167,9 @@ def _line(row: Row) -> str:
 @click.option(
     "--archive",
     type=ExistingPath(),
-    required=True,
     metavar="PATH",
-    help="Parquet files of the sent messages: message_id, body, and other message columns.",
+    help="Parquet files of the sent messages: message_id, body, and other message columns. Only a dry run can do "
+    "without: it prints what is missing.",
 )
 @click.option("--dry-run", is_flag=True, help="Count the messages and send nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
@@ -179,7 +180,7 @@ def replay(
     backlogs: int,
     ca_file: str | None,
     audit: Path,
-    archive: Path,
+    archive: Path | None,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -190,9 +191,16 @@ def replay(
     needs no connection.
 
     \b
-    Example:
+    Examples:
+      sbpair spark replay --audit audit --dry-run
       sbpair spark replay --audit audit --archive archive --dry-run
     """
+    if not (audit / "missing").is_dir():
+        raise ConfigurationError(f"{audit} is not the --out directory of an audit: it has no table `missing`")
+    if archive is None:
+        if not dry_run:
+            raise ConfigurationError("give --archive, where the messages are, or --dry-run")
+        return _print_missing(audit, as_json)
     options: dict[str, str] = {}
     if not dry_run:
         if primary is None or secondary is None:
@@ -206,8 +214,6 @@ def replay(
             backlogQueueCount=str(backlogs),
             caFile=ca_file,
         )
-    if not (audit / "missing").is_dir():
-        raise ConfigurationError(f"{audit} is not the --out directory of an audit: it has no table `missing`")
     try:
         from sbpair.data.spark import replay as job
         from sbpair.data.spark.session import SHORT_JOB, build_session
@@ -227,3 +233,19 @@ def replay(
     text = f"{done.missing} messages are missing; {done.archived} of them {verb} from the archive"
     click.echo(json.dumps(asdict(done)) if as_json else text)
     return ExitCode.OK if done.archived == done.missing else ExitCode.FAILED
+
+
+def _print_missing(audit: Path, as_json: bool) -> int:
+    """Print the missing messages, without Spark."""
+    from pyarrow import dataset
+
+    rows = dataset.dataset(audit / "missing", format="parquet").to_table().to_pylist()
+    if as_json:
+        click.echo(json.dumps({"missing": len(rows), "archived": 0, "sent": False}))
+    else:
+        for row in rows[:MAX_PRINTED]:
+            click.echo(f"  {row['path']}: {row['message_id']}")
+        more = f", {MAX_PRINTED} of them above" if len(rows) > MAX_PRINTED else ""
+        hint = "; --archive PATH finds them in Parquet files of what was sent" if rows else ""
+        click.echo(f"{len(rows)} messages are missing{more}{hint}")
+    return ExitCode.OK if not rows else ExitCode.FAILED

@@ -60,7 +60,7 @@ class SparkPackets:
 
 @dataclass(frozen=True)
 class _OnTasks(Generic[Task]):
-    """Does the work on the tasks whose numbers arrive."""
+    """Does the work on the tasks whose numbers arrive as rows."""
 
     tasks: list[Task]
     work: Work[Task]
@@ -73,7 +73,7 @@ class _OnTasks(Generic[Task]):
 
 @dataclass(frozen=True)
 class _OnParts:
-    """Does the work on the parts whose packets arrive; a Spark partition holds whole parts."""
+    """Does the work on the parts whose packets arrive as rows; a Spark partition contains whole parts."""
 
     work: WorkOnPart
 

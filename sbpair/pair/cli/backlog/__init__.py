@@ -10,15 +10,12 @@ from sbpair.pair.cli.backlog.peek import peek
 
 from .dead_letters import purge, redrive
 
-
-@click.group("backlog")
-def command() -> None:
-    """List, create, redrive or purge the backlog queues.
+command = click.Group(
+    "backlog",
+    commands=[create, list_, peek, purge, redrive],
+    help="""List, create, redrive or purge the backlog queues.
 
     They are on the secondary and named after the primary. Except by `create --twins`, --primary is
     used only for its name, and --primary-namespace-name replaces it.
-    """
-
-
-for each in (create, list_, peek, purge, redrive):
-    command.add_command(each)
+    """,
+)

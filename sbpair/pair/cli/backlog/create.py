@@ -10,19 +10,20 @@ from sbpair.pair.cli.backlog.target import BacklogTarget, with_target
 from sbpair.pair.cli.connection import administering
 from sbpair.pair.cli.namespaces import MAX_BACKLOGS
 from sbpair.pair.envelope.names import backlog_queue_name, ordered_backlog_name
+from sbpair.pair.ground import entity_settings as settings
 from sbpair.pair.pairing.shared.backlog import FOREVER
 
 API_VERSION = "2021-11-01"
 # the same as Backlogs creates; a test compares the two
-PROPERTIES: tuple[tuple[str, str], ...] = (
-    ("maxSizeInMegabytes", "5120"),
-    ("maxDeliveryCount", str(2**31 - 1)),
-    ("defaultMessageTimeToLive", f"'{FOREVER}'"),
-    ("autoDeleteOnIdle", f"'{FOREVER}'"),
-    ("lockDuration", "'PT1M'"),
-    ("deadLetteringOnMessageExpiration", "true"),
-    ("enableBatchedOperations", "true"),
-    ("enablePartitioning", "isPartitioned"),
+PROPERTIES: tuple[tuple[settings.EntitySetting, str], ...] = (
+    (settings.SIZE, "5120"),
+    (settings.MAX_DELIVERIES, str(settings.MAX_DELIVERIES.high)),
+    (settings.TIME_TO_LIVE, f"'{FOREVER}'"),
+    (settings.DELETE_WHEN_IDLE, f"'{FOREVER}'"),
+    (settings.LOCK_DURATION, "'PT1M'"),
+    (settings.DEAD_LETTER_EXPIRED, "true"),
+    (settings.BATCHED_OPERATIONS, "true"),
+    (settings.PARTITIONING, "isPartitioned"),
 )
 TEMPLATE = """\
 // The backlog queues of {label}. Deploy into the resource group of the secondary namespace:
@@ -139,7 +140,7 @@ def bicep(label: str, count: int, *, is_ordered: bool = False) -> str:
     if not is_ordered:
         return text
     example = ordered_backlog_name(label, 0)
-    properties = _render((*PROPERTIES, ("requiresSession", "true")))
+    properties = _render((*PROPERTIES, (settings.SESSIONS, "true")))
     return text + ORDERED_TEMPLATE.format(
         version=API_VERSION, example=example, name=_resource_name(example), properties=properties
     )
@@ -149,5 +150,6 @@ def _resource_name(example: str) -> str:
     return example.removesuffix("0").replace("/", "~").replace("'", "\\'")
 
 
-def _render(properties: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"    {name}: {value}" for name, value in properties)
+def _render(properties: Iterable[tuple[settings.EntitySetting, str]]) -> str:
+    elements = ((each.element, value) for each, value in properties)
+    return "\n".join(f"    {name[0].lower()}{name[1:]}: {value}" for name, value in elements)

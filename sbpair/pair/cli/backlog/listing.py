@@ -13,8 +13,7 @@ import click
 from sbpair.pair.cli.backlog.target import BacklogTarget, with_target
 from sbpair.pair.cli.connection import administering
 from sbpair.pair.cli.output import age_seconds, age_text
-
-from ..inventory import index_of, take_inventory
+from sbpair.pair.envelope.names import index_of, take_inventory
 
 if TYPE_CHECKING:
     from azure.servicebus.management import QueueProperties, QueueRuntimeProperties

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from sbpair.pair.cli.backlog.target import BacklogTarget, index_option, with_target
-from sbpair.pair.cli.output import instant_text
+from sbpair.pair.cli.output import instant_text, say_more
 
 from .target import MissingQueues
 
@@ -68,10 +69,16 @@ async def _find(target: BacklogTarget, index: int | None, part: str, count: int)
     async with target.connection() as connection:
         for backlog in backlogs:
             with missing.tolerate():
-                found += [
-                    (backlog, each) async for each in peek_parked(connection, backlog + part, most=count)
-                ]
+                found += await _first(peek_parked(connection, backlog + part, most=count + 1), backlog, count)
     return found
+
+
+async def _first(messages: AsyncIterator[ParkedMessage], backlog: str, count: int) -> Found:
+    """Return the first messages of a backlog queue; print a notice if there are more."""
+    peeked = [(backlog, each) async for each in messages]
+    if len(peeked) > count:
+        say_more(backlog, count)
+    return peeked[:count]
 
 
 def _show(found: Found) -> None:

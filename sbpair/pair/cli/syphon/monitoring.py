@@ -1,7 +1,7 @@
 """Monitoring of a running syphon: journal, status pages and exported telemetry, each enabled by a flag.
 
-A journal directory that may not be written or an impossible address ends the command with exit
-code 3 before any message is received. What may pass by itself, a full disk or a port in use, ends it with 5.
+A journal directory that may not be written or an impossible address ends the command with exit code 3 before any
+message is received. A problem that may pass by itself, such as a full disk or a port in use, ends it with exit code 5.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PASSING = frozenset(
         *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
     )
 )
-"""What a later start may find over; a service manager restarts the command then."""
+"""Errors that a later start may not meet again: a service manager then restarts the command."""
 LOOPBACK = "127.0.0.1"
 SIDES = ("primary", "secondary")
 SERVICE = "sbpair-syphon"
@@ -115,7 +115,7 @@ async def monitor(syphon: Syphon, monitoring: Monitoring) -> AsyncIterator[None]
 
 @contextmanager
 def _shortage() -> Iterator[None]:
-    """Give an error that may pass by itself another exit code than that of a configuration."""
+    """Convert an error that may pass by itself to another exit code than that of a configuration error."""
     try:
         yield
     except ValueError as error:

@@ -105,7 +105,7 @@ class SyphonRun:
         self._check_names()
 
     def _check_names(self) -> None:
-        """Distinguish empty from missing backlogs: with a wrong name, messages stay behind.
+        """Check that the backlogs exist: with a wrong name, none would be found, and messages would stay behind.
 
         Raises CommandError when no backlog exists, or one beyond the count holds messages.
         """
@@ -119,7 +119,7 @@ class SyphonRun:
             raise CommandError(f"{text}; drain again with the senders' backlog count", ExitCode.FAILED)
 
     def check_dead_letters(self) -> None:
-        """Raise CommandError when this drain dead-lettered messages: they did not come home."""
+        """Raise CommandError if this drain dead-lettered messages, which therefore did not come home."""
         count = self._syphon.counters.dead_lettered
         if count and self._patience is not None:
             text = f"every backlog is empty, but messages were dead-lettered and did not come home: {count}"
@@ -215,5 +215,5 @@ def refusal_error(reason: str, code: ExitCode | None = None) -> CommandError:
 
 
 def say(line: str) -> None:
-    """Report progress or a signal, for which no event exists."""
+    """Log progress or a signal for which no event exists."""
     notice(line, COMMAND)

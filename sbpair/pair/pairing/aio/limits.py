@@ -21,11 +21,11 @@ class CallLimits:
         self._timer: asyncio.TimerHandle | None = None
 
     def within(self, seconds: float) -> CallLimit:
-        """A context whose body is cancelled after ``seconds``, and then raises TimeoutError."""
+        """Return a context whose body is cancelled after ``seconds`` and then raises TimeoutError."""
         return CallLimit(self, asyncio.get_running_loop().time() + seconds)
 
     def shorten(self, seconds: float) -> None:
-        """Leave the calls in progress at most ``seconds``."""
+        """Limit the remaining time of calls in progress to ``seconds``."""
         until = asyncio.get_running_loop().time() + seconds
         for limit in self._active:
             limit.until = min(limit.until, until)
@@ -76,7 +76,7 @@ class CallLimit:
             return
         cancelling = task.uncancel() if self.is_over else task.cancelling()
         if cancelling > self._cancelling:  # by others
-            if kind is None:  # what the body awaited has swallowed it, as wait_for of Python 3.11 may
+            if kind is None:  # the body swallowed the cancellation, as wait_for of Python 3.11 may
                 raise asyncio.CancelledError
         elif self.is_over and kind is asyncio.CancelledError:
             raise TimeoutError from error

@@ -1,7 +1,7 @@
-"""Runtime of an asyncio client: carries out over azure.servicebus.aio what pair.py decides.
+"""Runtime of an asyncio client: carries out the decisions of pair.py over azure.servicebus.aio.
 
-Everything runs in one event loop, the one in which the client is first used, so there is no lock. One task
-runs the pair's timers. Blocking work (the disk of the spool, the administration API) runs on threads.
+Everything runs in one event loop, the one in which the client is first used, so there is no lock. One task runs the
+pair's timers. Blocking work (the disk of the spool, the administration API) runs on threads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from azure.core.credentials import TokenCredential
@@ -27,12 +28,21 @@ from sbpair.pair.ground.side import Side
 from sbpair.pair.tracing import current
 
 from ..decide.health import EntityState
-from ..decide.pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
+from ..decide.pair import (
+    Attempt,
+    CreateBacklog,
+    Pause,
+    Peek,
+    Result,
+    SendFlow,
+    SpoolMessages,
+    Step,
+)
 from ..decide.pair_state import SideState
 from ..decide.patience import Patience
 from ..decide.rotation import Choice
 from ..errors import PairFaultedError
-from ..events import PairingEvent, entities_in_doubt
+from ..events import PairingEvent
 from ..options import PairedNamespaceOptions
 from ..outcome import Outcome
 from ..request import sdk
@@ -42,34 +52,28 @@ from ..request.request import LinkBatches, SendRequest, freeze
 from ..shared.address import SdkNamespace
 from ..shared.background import AsyncServices
 from ..shared.backlog import backlogs_event
-from ..shared.base_pool import role_of, spare_links
-from ..shared.base_runtime import (
-    ACCEPTED,
-    BaseRuntime,
-    closed_result,
-    logger,
-    not_created_in_time,
-    not_written_in_time,
-    time_left,
-    with_count,
-)
+from ..shared.base_pool import openings_at_once, role_of, spare_links
+from ..shared.base_runtime import ACCEPTED, BaseRuntime, logger, time_left, with_count
+from ..shared.failures import closed_result, not_created_in_time, not_written, not_written_in_time
 from ..shared.time_limits import (
     CLOSING,
     MAX_ENTRY_SECONDS,
     MAX_PING_SECONDS,
     MAX_PROBE_SECONDS,
+    MOMENT,
     SPOOL_CLOSING,
 )
 from ..shared.turns import TaskTurns
 from ..shared.waiting import NO_LINK_YET, StillWaitingError
-from ..spool.replay import MOMENT, Spooling
-from ..spool.writer import Writing
 from .sender_pool import AsyncPooledSender, AsyncSenderPool, Tasks
 from .threads import Lookups, LoopCredential, Threads, call_in_loop, finish
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
     from azure.servicebus.aio import ServiceBusClient
+
+    from ..spool.replay import Spooling
+    from ..spool.writer import Writing
 
 
 class AsyncRuntime(BaseRuntime):
@@ -101,9 +105,19 @@ class AsyncRuntime(BaseRuntime):
         self._lookups = {side.role: Lookups(side.hosts()) for side in (primary, secondary)}
         self._creating: dict[int, asyncio.Task[Exception | None]] = {}
         self._pools: dict[str, AsyncSenderPool] = {}
+        self._with_spare: set[str] = set()  # keys of pools that may have more links than they keep idle
+        self._openings = {role: asyncio.Semaphore(openings_at_once()) for role in Side}
         self._turns: dict[str, TaskTurns] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
-        self._spooling = self._opened_spool(label, self._send_again, self._emit, is_read_later=True)
+        self.spool.open(
+            label,
+            self._send_again,
+            self._emit,
+            self._rng,
+            self.headroom,
+            self._timers_changed,
+            is_read_later=True,
+        )
         self._syphon, self._observer = services_of(self)
         self._beginning: asyncio.Task[None] | None = None
         self.lock = threading.Lock()  # for the fork handler only
@@ -137,7 +151,7 @@ class AsyncRuntime(BaseRuntime):
         beginning = self._beginning
         if beginning is None:
             return
-        if beginning.done() and not self.is_closed and (beginning.cancelled() or beginning.exception()):
+        if beginning.done() and not self.sides.is_closed and (beginning.cancelled() or beginning.exception()):
             self._beginning = beginning = self._tasks.start("sbpair-begin", self._begin())
         await asyncio.shield(beginning)
 
@@ -153,7 +167,10 @@ class AsyncRuntime(BaseRuntime):
             raise errors[0]
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """A context without a lock: only the loop's thread uses the state. Raises RuntimeError in any other."""
+        """Return a context without a lock, because only the loop's thread uses the state.
+
+        Raises RuntimeError in any other thread.
+        """
         if self._loop is not None:
             self.bind()
         return nullcontext()
@@ -177,16 +194,16 @@ class AsyncRuntime(BaseRuntime):
         except Exception as error:
             failed = error
         except BaseException:
-            self._discard_cut(pool, pooled)
+            self.failures.discard_cut(pool, pooled)
             raise
         finally:
             patience.waiting.pop(started, None)
         if failed is not None:  # outside the except block, where sys.exception() is the caller's
-            return self._failure(
+            return self.failures.of_attempt(
                 pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
             )
         pool.release(pooled)
-        if not self.pair_state.is_whole:
+        if not self.sides.state.is_whole:
             self._hear(None, ACCEPTED)
         return self._acceptance(pooled.used_at - started, patience)
 
@@ -223,33 +240,30 @@ class AsyncRuntime(BaseRuntime):
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
         """Open the backlog link that an entity may need, while it is suspect."""
-        backlog = None if self.is_closed else self._backlog_to_warm(path, choice)
+        backlog = None if self.sides.is_closed else self._backlog_to_warm(path, choice)
         if backlog is not None:
             self._backlog_pool(backlog).warm()
 
     async def enter(self, path: str) -> None:
-        """Open a link for a sender that was just entered, if possible. Raises nothing."""
+        """Open a link for a sender whose context was just entered, if possible. Raises nothing."""
         self.bind()
         if self.pair.state_of(path) is not EntityState.FAILED_OVER:
             budget = self.options.operation_timeout.total_seconds()
             await self.primary_pool(path).warmed(time.monotonic() + min(budget, MAX_ENTRY_SECONDS))
 
     def turns_of(self, key: str) -> TaskTurns:
-        """The turns of an entity, shared by all its senders."""
+        """Return the turns of an entity, shared by all its senders."""
         return self._turns.setdefault(key, TaskTurns())
 
     def primary_pool(self, path: str) -> AsyncSenderPool:
-        """The sender pool of a primary entity."""
+        """Return the sender pool of a primary entity."""
         return self._pools.get(path_key(path)) or self._make_pool(path_key(path), self._primary, path)
 
     def publish(self) -> None:
         happened = self._happened()
-        if self._spooling is not None:
-            self._spooling.notify(happened)
-        for path in entities_in_doubt(happened):
-            pool = self._pools.get(path_key(path))
-            if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
-                pool.recall()
+        if self.spool.flow is not None:
+            self.spool.flow.notify(happened)
+        self._recall_doubtful(happened)
         if self._is_timer_earlier(happened):
             self._woken.set()
         self.dispatcher.deliver()
@@ -259,8 +273,8 @@ class AsyncRuntime(BaseRuntime):
             call_in_loop(self._loop, self._woken.set)
 
     def sdk_client(self, side: SdkNamespace, *, retry_total: int | None = 0) -> ServiceBusClient:
-        """One SDK client per side and retry setting, made on first use."""
-        self._check_side(side.role)
+        """Return the SDK client for a side and retry setting, made on first use."""
+        self.sides.check(side.role)
         key = (side.role, retry_total)
         if key not in self._clients:
             self._clients[key] = side.asyncio_client(retry_total=retry_total)
@@ -276,8 +290,8 @@ class AsyncRuntime(BaseRuntime):
 
     async def close(self) -> None:
         """End operations in progress, close all links and stop all tasks and threads."""
-        spooling = self._spooling
-        if spooling is not None and self._loop is not None and not self.is_closed:
+        spooling = self.spool.flow
+        if spooling is not None and self._loop is not None and not self.sides.is_closed:
             self.bind()
             await finish("sbpair-drain", lambda: spooling.drain(CLOSING), CLOSING)
         await self._end()
@@ -291,13 +305,13 @@ class AsyncRuntime(BaseRuntime):
     async def _end_all(self) -> None:
         if self._loop is not None:
             self.bind()
-        self.is_closed = True
+        self.sides.is_closed = True
         if self._beginning is not None:
             await asyncio.gather(self._beginning, return_exceptions=True)
         if self._syphon is not None:
             await self._syphon.close()
-        if self._spooling is not None:
-            self._spooling.stop()
+        if self.spool.flow is not None:
+            self.spool.flow.stop()
         self._closed.set()
         self._closing.set()
         self._tasks.cancel()
@@ -307,7 +321,7 @@ class AsyncRuntime(BaseRuntime):
             lookups.close()
         await self._tasks.join(CLOSING)
         await self._threads.join(CLOSING)
-        spooling = self._spooling
+        spooling = self.spool.flow
         if spooling is not None and not await finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
             spooling.left_open()
         for key, client in list(self._clients.items()):  # a close that is cancelled can be repeated
@@ -315,9 +329,9 @@ class AsyncRuntime(BaseRuntime):
             self._clients.pop(key, None)
 
     async def close_side(self, role: Side) -> None:
-        """Close the links to one namespace; the partner has five seconds to follow."""
+        """Close the links to one namespace; the other must be closed within five seconds."""
         self.bind()
-        if self._side_closed(role):
+        if self.sides.closed(role):
             await self.close()
             return
         pools = [self._pools.pop(key) for key in list(self._pools) if role_of(key) is role]
@@ -353,13 +367,13 @@ class AsyncRuntime(BaseRuntime):
         raise raised
 
     def reopen_in_child(self) -> None:
-        """After a fork, in the child: the spool is the parent's, and so is the loop."""
+        """Reset after a fork, in the child: the spool and the loop belong to the parent."""
         for each in (self._syphon, self._observer):
             if each is not None:
                 each.reset_in_child()
         self.pair.forked()
         self._begin_order()
-        self._leave_spool()
+        self.spool.leave()
 
     # -- carrying out one step
 
@@ -381,16 +395,16 @@ class AsyncRuntime(BaseRuntime):
                 return await self._peek(step, request)
 
     async def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
-        """Write to the spool: its own thread does, so that a stalled disk does not block the loop."""
+        """Write to the spool in the spool's own thread, so that a stalled disk does not block the loop."""
         try:
-            for writing in self._writes(path, request, step):
+            for writing in self.spool.writes(path, request, step):
                 if writing is None:
                     time_left(step.until)
                     await asyncio.sleep(MOMENT)
                 elif not await _ended(writing, step.until):
                     return not_written_in_time(is_withdrawn=writing.withdraw())
-        except Exception as error:  # full, not writable, or a message that cannot be encoded
-            return Result(time.monotonic(), error)
+        except Exception as error:
+            return not_written(error)
         return Result(time.monotonic())
 
     async def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
@@ -420,16 +434,16 @@ class AsyncRuntime(BaseRuntime):
             run = pooled.run if step.backlog is None else pooled.send  # parking only sends, which costs less
             await run(_send(pooled, step.backlog, until, request), until)
         except Exception as error:
-            return self._failure(pool, pooled, error, phase, handled, request, began)
+            return self.failures.of_attempt(pool, pooled, error, phase, handled, request, began)
         except BaseException:
             if pooled is not None:
-                self._discard_cut(pool, pooled)
+                self.failures.discard_cut(pool, pooled)
             raise
         pool.release(pooled)
         return Result(time.monotonic(), opening=opening)
 
     async def _open_for_next(self, pool: AsyncSenderPool, path: str, step: Attempt) -> None:
-        """Open the link for which an attempt did not wait; its failure says what that of an attempt would."""
+        """Open the link that an attempt did not wait for; a failure has the same meaning as that of an attempt."""
         try:
             pool.release(await pool.acquire(step.link_by))
         except StillWaitingError:
@@ -441,7 +455,7 @@ class AsyncRuntime(BaseRuntime):
         self._opened_for_next(step)
 
     async def _peek(self, step: Peek, request: SendRequest) -> Result:
-        """The answer of an ordered backlog queue: over the link on which its messages are parked."""
+        """Return the answer of an ordered backlog queue to a peek, over the link on which its messages are parked."""
         phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
         try:
             pool = self._backlog_pool(step.backlog)
@@ -453,7 +467,7 @@ class AsyncRuntime(BaseRuntime):
             asked = sdk.is_empty_async(pooled.sender, step.parked_id, time_left(step.until))
             is_empty = await pooled.run(asked, step.until)
         except Exception as error:
-            return self._failure(pool, pooled, error, phase, handled, request, began)
+            return self.failures.of_attempt(pool, pooled, error, phase, handled, request, began)
         except BaseException:
             if pooled is not None:
                 pool.abandon(pooled)
@@ -480,7 +494,7 @@ class AsyncRuntime(BaseRuntime):
                 await self._closing.wait()
         except TimeoutError:
             return
-        raise self.closed_error()
+        raise self.sides.closed_error()
 
     async def _ensure_backlog(self, backlog: int, until: float) -> Exception | None:
         must_exist = self._must_exist(backlog)
@@ -489,7 +503,7 @@ class AsyncRuntime(BaseRuntime):
         creating = self._creation(backlog)
         await asyncio.wait((creating,), timeout=max(until - time.monotonic(), 0.0))
         if creating.cancelled():  # by close(), not by the caller
-            raise self.closed_error()
+            raise self.sides.closed_error()
         return creating.result() if creating.done() else not_created_in_time()
 
     def _creation(self, backlog: int) -> asyncio.Task[Exception | None]:
@@ -511,7 +525,7 @@ class AsyncRuntime(BaseRuntime):
         return self._pools.get(key) or self._make_pool(key, self._secondary, self._backlogs.name(backlog))
 
     def _make_pool(self, key: str, side: SdkNamespace, entity: str) -> AsyncSenderPool:
-        self._check_side(side.role)
+        self.sides.check(side.role)
         is_primary = side.role is Side.PRIMARY
         pool = AsyncSenderPool(
             lambda: self.sdk_client(side, retry_total=self.retry_total).get_queue_sender(
@@ -522,7 +536,8 @@ class AsyncRuntime(BaseRuntime):
             name=side.host_name,
             failed=(lambda error: self.opening_failed(entity, error)) if is_primary else None,
             is_plain=self.is_disabled,
-            opened=self._woken.set,
+            opened=partial(self._opened_in, key),
+            openings=self._openings[side.role],
         )
         self._pools[key] = pool
         return pool
@@ -545,11 +560,11 @@ class AsyncRuntime(BaseRuntime):
 
     def _tick(self, now: float) -> float | None:
         due = self.pair.handle_timer(now)
-        looks = self._sides_tick(now)
+        looks = self.sides.tick(now)
         if sizes := self._sizes_due(now):
             self._tasks.start("sbpair-sizes", self._size(sizes))
-        timers = [self._timer(), *(pool.trim(now, spare_links(key)) for key, pool in self._pools.items())]
-        if self.pair_state.fault is not None:
+        timers = [self._timer(), *self._trim(now)]
+        if self.sides.state.fault is not None:
             if not self._is_faulting:
                 self._is_faulting = True
                 self._tasks.start("sbpair-fault", self._fault())
@@ -558,14 +573,30 @@ class AsyncRuntime(BaseRuntime):
             self.publish()
         for role in looks:
             self._tasks.start("sbpair-look", self._look(role))
-        if self.pair_state.state_of(Side.PRIMARY) is not SideState.CLOSED:
+        if self.sides.state.state_of(Side.PRIMARY) is not SideState.CLOSED:
             for path in due:
                 self._tasks.start("sbpair-ping", self._ping(path))
-        if self._spooling is not None:
-            for path in self._spooling.due(now):
-                self._tasks.start("sbpair-replay", self._replay(self._spooling, path))
-            timers.append(self._spooling.next_timer())
+        if self.spool.flow is not None:
+            for path in self.spool.flow.due(now):
+                self._tasks.start("sbpair-replay", self._replay(self.spool.flow, path))
+            timers.append(self.spool.flow.next_timer())
         return min((timer for timer in timers if timer is not None), default=None)
+
+    def _trim(self, now: float) -> list[float]:
+        """Close idle links of the pools that may have too many; return when to check again, for each pool."""
+        timers = []
+        for key in list(self._with_spare):
+            pool = self._pools.get(key)
+            at = None if pool is None else pool.trim(now, spare_links(key))
+            if at is None:
+                self._with_spare.discard(key)
+            else:
+                timers.append(at)
+        return timers
+
+    def _opened_in(self, key: str) -> None:
+        self._with_spare.add(key)
+        self._woken.set()
 
     async def _look(self, role: Side) -> None:
         """Probe a side that refused this client."""
@@ -596,15 +627,17 @@ class AsyncRuntime(BaseRuntime):
         self.publish()
 
     async def _create_backlogs(self) -> None:
+        delay, loop = self._first_moment(), asyncio.get_running_loop()
+
+        def tell(event: PairingEvent) -> None:
+            call_in_loop(loop, self.dispatcher.emit, [event])
+
         try:
-            delay = self._first_moment()
-            event = await self._threads.run(
-                "sbpair-backlogs", lambda: self._backlogs.made_in_background(self._closed, delay)
+            await self._threads.run(
+                "sbpair-backlogs", lambda: self._backlogs.make_in_background(self._closed, delay, tell)
             )
         except OperationTimeoutError as error:  # no thread was free
-            event = backlogs_event(error, time.monotonic())
-        if event is not None:
-            self.dispatcher.emit([event])
+            self.dispatcher.emit([backlogs_event(error, time.monotonic())])
 
     async def _size(self, backlogs: Sequence[int]) -> None:
         with suppress(OperationTimeoutError):  # no thread was free: the next time will do
@@ -622,7 +655,7 @@ class AsyncRuntime(BaseRuntime):
     def _send_again(self, path: str, request: SendRequest, choice: Choice) -> Outcome:
         """Send messages from the spool; called on a thread, while the send itself runs in the loop."""
         current.want(current.SdkSpans.ATTEMPTS)  # the loop's task copies the context of this thread
-        if self._loop is None or self.is_closed:
+        if self._loop is None or self.sides.is_closed:
             raise ValueError("the paired client is closed")
         flow = self._flow_again(path, request, choice)
         return asyncio.run_coroutine_threadsafe(self._carry_out(flow, path, request), self._loop).result()
@@ -639,7 +672,7 @@ class AsyncRuntime(BaseRuntime):
 
 
 async def _ended(writing: Writing, until: float) -> bool:
-    """Whether a write to the spool ended in time."""
+    """Whether a write to the spool ended by ``until``."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
 

@@ -98,13 +98,15 @@ class PairedServiceBusSender(BaseSender):
             )
             if first is ACCEPTED:
                 if self._health.is_calm:
-                    return self._report(at_primary(message_id_of(outgoing)))
+                    return self._report(at_primary(message_id_of(outgoing)), (outgoing,))
                 first = Result(time.monotonic())  # the health changed during the send: let the flow record it
         budget = timeout_seconds(timeout, runtime.options)
         request = freeze(message, self.entity_name)
         if not request:
             return SendReceipt(StoredIn.PRIMARY, None, ())
-        return self._report(receipt(await self._send(request, budget, first, started), request))
+        return self._report(
+            receipt(await self._send(request, budget, first, started), request), request.messages
+        )
 
     async def schedule_messages(
         self,
@@ -154,7 +156,7 @@ class PairedServiceBusSender(BaseSender):
     async def create_message_batch(
         self, max_size_in_bytes: int | None = None, *, timeout: float | None = None
     ) -> PairedMessageBatch:
-        """An empty batch that can be parked. Raises ValueError when the size exceeds the link's limit."""
+        """Return an empty batch that can be parked. Raises ValueError when the size exceeds the link's limit."""
         self._check_open()
         self._runtime.bind()
         budget = timeout_seconds(timeout, self._runtime.options)
@@ -181,7 +183,7 @@ class PairedServiceBusSender(BaseSender):
     async def _send_in_order(
         self, message: OneMessage | Iterable[OneMessage] | ServiceBusMessageBatch, timeout: float | None
     ) -> SendReceipt:
-        """Send, and report the receipt, when it is the turn of the message's session."""
+        """Wait for the turn of the message's session, then send and report the receipt."""
         started, runtime = time.monotonic(), self._runtime
         is_one, path = isinstance(message, ServiceBusMessage), self.entity_name
         given = prepare(message, path) if is_one else freeze(message, path)
@@ -196,19 +198,21 @@ class PairedServiceBusSender(BaseSender):
                 )
                 if first is ACCEPTED:
                     if self._health.is_calm:
-                        return self._report(at_primary(message_id_of(given)))
+                        return self._report(at_primary(message_id_of(given)), (given,))
                     first = Result(time.monotonic())
             budget = timeout_seconds(timeout, runtime.options)
             request = in_session(given, session)
             if not request:
                 return SendReceipt(StoredIn.PRIMARY, None, ())
-            return self._report(receipt(await self._send(request, budget, first, started), request))
+            return self._report(
+                receipt(await self._send(request, budget, first, started), request), request.messages
+            )
         finally:
             if session is not None:
                 self._turns.leave(session)
 
     async def _wait_for_turn(self, session: str, budget: float, started: float) -> None:
-        """Raises OperationTimeoutError when the turn does not come within the budget."""
+        """Wait for the turn of a session. Raises OperationTimeoutError if it does not come within the budget."""
         if not await self._turns.wait(session, started + budget - time.monotonic()):
             raise self._too_late(session)
 

@@ -1,8 +1,8 @@
 """Pool of asyncio SDK senders to one entity, with a deadline for every call.
 
-Calls share senders, as they do with the SDK. The pool opens another sender when one is crowded; no call waits
-for that while any sender is open, unless links are lost again and again: then calls keep apart, and several senders are
-opened side by side. Opening runs in its own task and outlives the call that started it.
+Calls share senders, as they do with the SDK. The pool opens another sender when one is crowded; no call waits for that
+while any sender is open. While links are lost repeatedly, each sender takes fewer calls, and several senders are opened
+at once. Opening runs in its own task and continues after the call that started it.
 
 A send over a shared link runs in its caller's task; any other call has a task of its own. If that call overruns its
 deadline or its caller is cancelled, the pool does not wait for the SDK to clean up: the task is cancelled, the sender
@@ -32,8 +32,15 @@ from sbpair.pair.tracing import current
 
 from ..decide.crowding import Crowding
 from ..shared.address import HostName
-from ..shared.waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaitingError
-from ..shared.wire import AsyncWire
+from ..shared.base_pool import openings_at_once
+from ..shared.waiting import (
+    MAX_LATE_OPENINGS,
+    MAX_OPENING_SECONDS,
+    OVERDUE,
+    SignsOfLife,
+    StillWaitingError,
+)
+from .wire import AsyncWire
 
 _logger = logging.getLogger("sbpair")
 T = TypeVar("T")
@@ -62,7 +69,7 @@ class Tasks:
         return started
 
     def let_end(self, name: str, task: Coroutine[Any, Any, T]) -> None:
-        """Run a short cleanup task, which :meth:`cancel` does not cancel."""
+        """Run a short cleanup task, which :meth:`cancel` lets continue."""
         self._ending.add(self.start(name, task))
 
     def cancel(self) -> None:
@@ -108,12 +115,12 @@ class AsyncPooledSender:
         return self.wire.is_open()
 
     def deletion(self) -> MessagingEntityNotFoundError | None:
-        """The error of an entity that was deleted under the link; None for any other."""
+        """The error of the link if its entity was deleted; None otherwise."""
         return self.wire.deletion()
 
     @property
     def has_room(self) -> bool:
-        """Whether it can take one more call."""
+        """Whether the sender can take one more call."""
         return self.calls == 0 or self.wire.can_share
 
     async def run(self, call: Coroutine[Any, Any, T], until: float) -> T:
@@ -139,10 +146,10 @@ class AsyncPooledSender:
         return task.result()
 
     async def send(self, call: Coroutine[Any, Any, T], until: float) -> T:
-        """As :meth:`run`, for a send over a shared link: in the caller's own task, which costs less.
+        """Send over a shared link in the caller's own task, which costs less than :meth:`run`. Raises as :meth:`run`.
 
-        It waits for the answer, and for a token when one is due; either ends at once when it is cancelled, as far as
-        the credential lets it.
+        The call waits for the answer, and for a token when one is due. Cancelling ends either wait at once, unless the
+        credential prevents it.
         """
         if not self.wire.is_shared:
             return await self.run(call, until)
@@ -222,19 +229,28 @@ class _Opening:
         self.is_late = False
         """Whether a call gave up on it because the peer was silent: the next call opens another."""
         self.is_over = False
+        self.has_begun = False
         self.began = time.monotonic()
-        self.progress = SignsOfLife(
-            self.began, lambda: None if self.pooled is None else self.pooled.wire.signs()
-        )
+        self.progress = SignsOfLife(self.began, self._sign)
         self._timer: asyncio.TimerHandle | None = None
 
+    def begin(self) -> None:
+        """Begin the opening, when its turn has come: from now on the peer's time is measured."""
+        self.has_begun, self.began = True, time.monotonic()
+
+    def _sign(self) -> object:
+        """Return a value that changes with each sign of life of the peer, and all the time while waiting for a turn."""
+        if not self.has_begun:
+            return time.monotonic()
+        return None if self.pooled is None else self.pooled.wire.signs()
+
     def probe(self) -> None:
-        """Check its progress every LOOK seconds until it is over."""
+        """Check the progress of the opening every LOOK seconds until it is over."""
         self.progress.probe(time.monotonic())
         self._timer = asyncio.get_running_loop().call_later(LOOK, self.probe)
 
     def end(self) -> None:
-        """Mark it as over and stop checking."""
+        """Mark the opening as over and stop checking."""
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -247,9 +263,10 @@ async def _at_once() -> None:
 class AsyncSenderPool:
     """The senders to one entity.
 
-    ``find`` looks up the host before a link is opened; ``name`` is its name, which all pools of one namespace share.
-    ``failed`` is called with the error of an opening for which no call waited, ``opened`` with every sender that was
-    opened. ``is_plain`` leaves the SDK's own behaviour unchanged.
+    ``find`` looks up the host before a link is opened. All pools of one namespace have the same ``name``, and share
+    ``openings``, which limits how many links are opened at a time. ``failed`` is called with the error of an opening
+    for which no call waited, ``opened`` with every sender that was opened. ``is_plain`` leaves the SDK's own behaviour
+    unchanged.
     """
 
     def __init__(
@@ -260,10 +277,12 @@ class AsyncSenderPool:
         find: Callable[[], Awaitable[None]] = _at_once,
         failed: Callable[[Exception], None] | None = None,
         opened: Callable[[], object] = lambda: None,
+        openings: asyncio.Semaphore | None = None,
         name: HostName | None = None,
         is_plain: bool = False,
     ) -> None:
         self._opened_one = opened
+        self._turn = openings or asyncio.Semaphore(openings_at_once())
         self._name = name or HostName()
         self._make = make
         self._tasks = tasks
@@ -277,7 +296,7 @@ class AsyncSenderPool:
         self._crowding = Crowding()
         self._opening: _Opening | None = None  # the one for which calls wait
         self._beside: dict[_Opening, None] = {}  # others for which they wait, while calls keep apart
-        self._outdated: set[_Opening] = set()  # continue, but their failure says nothing
+        self._outdated: set[_Opening] = set()  # continue, but their failures do not count
         self._waiters: dict[object, asyncio.Future[None]] = {}  # by call that waits or was woken, in order
 
     @property
@@ -291,7 +310,7 @@ class AsyncSenderPool:
         return sum(pooled.calls for pooled in (*self._senders, *self._leaving))
 
     def try_acquire(self) -> AsyncPooledSender | None:
-        """An open sender with room for one more call, if there is one."""
+        """Return an open sender with room for one more call, or None."""
         for pooled in self._senders:
             if pooled.calls < self._crowding.limit and pooled.has_room:
                 pooled.calls += 1
@@ -303,7 +322,7 @@ class AsyncSenderPool:
         return self._share()
 
     def _share(self) -> AsyncPooledSender | None:
-        """The sender with room that has the fewest calls, if there is one."""
+        """Return the sender with room that has the fewest calls, or None."""
         least = min(
             (each for each in self._senders if each.has_room), key=lambda each: each.calls, default=None
         )
@@ -312,9 +331,9 @@ class AsyncSenderPool:
         return least
 
     async def acquire(self, until: float, *, is_fresh: bool = False) -> AsyncPooledSender:
-        """A sender for one call that must end by ``until``.
+        """Return a sender for one call that must end by ``until``.
 
-        With ``is_fresh`` senders on which no call has succeeded since the last failure are not used. Raises the SDK's
+        With ``is_fresh``, senders on which no call has succeeded since the last failure are not used. Raises the SDK's
         exceptions, OperationTimeoutError when the peer does not open the link, StillWaitingError when the link was not
         open in time for another reason or :meth:`recall` was called, and ServiceBusError when the client is closed.
         """
@@ -346,14 +365,14 @@ class AsyncSenderPool:
         self._left(pooled, is_sound=True)
 
     def discard(self, pooled: AsyncPooledSender) -> None:
-        """Retire a sender after a call that leaves it in doubt; other calls on it may finish."""
+        """Retire a sender after a call that leaves its state in doubt; other calls on it may finish."""
         if pooled in self._senders:  # the first of those that share it
             self._doubted_at = time.monotonic()
             self._crowding.lost(pooled.opened_at, self._doubted_at)
         self.abandon(pooled)
 
     def abandon(self, pooled: AsyncPooledSender) -> None:
-        """Retire a sender after a call that was cancelled, which says nothing about its link."""
+        """Retire a sender after a cancelled call, which does not count as a failure of its link."""
         pooled.is_retired = True
         self._left(pooled, is_sound=False)
 
@@ -427,13 +446,13 @@ class AsyncSenderPool:
             self._tasks.let_end("sbpair-close", pooled.close())
 
     def _awaited_openings(self) -> list[_Opening]:
-        """The openings for which calls wait."""
+        """Return the openings for which calls wait."""
         return [*self._beside] if self._opening is None else [self._opening, *self._beside]
 
     def _outdate(self, openings: list[_Opening]) -> None:
-        """Let later calls open links of their own in place of these.
+        """Let later calls open links of their own instead of waiting for these openings.
 
-        The first MAX_LATE_OPENINGS openings continue, since a slow peer may answer them yet; others end.
+        The first MAX_LATE_OPENINGS openings continue, since a slow peer may still answer them; others end.
         """
         for opening in openings:
             self._forget(opening)
@@ -442,7 +461,7 @@ class AsyncSenderPool:
                 opening.task.cancel()
 
     def _open_another(self) -> None:
-        """Open a sender unless enough are being opened: one; while calls keep apart, one for each that waits."""
+        """Open another sender, unless enough are being opened: one, or after repeated losses one per waiting call."""
         self._outdate([opening for opening in self._awaited_openings() if opening.is_late])
         wanted = 1
         if self._crowding.is_reduced:
@@ -464,7 +483,7 @@ class AsyncSenderPool:
         return self._forget(opening)
 
     def _forget(self, opening: _Opening) -> bool:
-        """Have no call wait for an opening; return whether calls did."""
+        """Let no call wait for an opening; return whether any did."""
         is_awaited = opening is self._opening or opening in self._beside
         self._beside.pop(opening, None)
         if self._opening is opening:
@@ -473,11 +492,15 @@ class AsyncSenderPool:
 
     async def _open(self, opening: _Opening) -> None:
         try:
-            with self._name.opening():
-                async with asyncio.timeout_at(asyncio.get_running_loop().time() + MAX_OPENING_SECONDS):
-                    await self._find()
-                opening.pooled = pooled = AsyncPooledSender(self._make(), is_plain=self._is_plain)
-                await pooled.run(pooled.sender.__aenter__(), opening.began + MAX_OPENING_SECONDS)
+            async with self._turn:
+                if not self._waiters and time.monotonic() - opening.began > OVERDUE:
+                    raise StillWaitingError(message="No call waits for the link any more.")
+                opening.begin()
+                with self._name.opening():
+                    async with asyncio.timeout_at(asyncio.get_running_loop().time() + MAX_OPENING_SECONDS):
+                        await self._find()
+                    opening.pooled = pooled = AsyncPooledSender(self._make(), is_plain=self._is_plain)
+                    await pooled.run(pooled.sender.__aenter__(), opening.began + MAX_OPENING_SECONDS)
             if pooled.has_overrun:  # opened, but its connection was dropped at the same time
                 raise ServiceBusError(CLOSED)
         except BaseException as error:
@@ -494,7 +517,7 @@ class AsyncSenderPool:
         self._opened(opening, pooled)
 
     def _opening_ended(self, opening: _Opening, task: asyncio.Task[None]) -> None:
-        """End what an opening began that was cancelled before its first step, or in its pause."""
+        """Clean up after an opening that was cancelled before its first step or during its pause."""
         if task.cancelled():
             self._opening_failed(opening, asyncio.CancelledError())
 
@@ -521,7 +544,10 @@ class AsyncSenderPool:
             self._failed(error)
 
     async def _wait(self, until: float, call: object) -> None:
-        """Wait until a sender may have room; a call that waits again keeps its place. Raises as :meth:`acquire`."""
+        """Wait until a sender may have room; a call that waits again keeps its place in the queue.
+
+        Raises as :meth:`acquire`.
+        """
         loop = asyncio.get_running_loop()
         waiter = self._waiters[call] = loop.create_future()
         timer = loop.call_at(loop.time() + until - time.monotonic(), self._late, waiter, self._opening)
@@ -537,7 +563,7 @@ class AsyncSenderPool:
             timer.cancel()
 
     def _late(self, waiter: asyncio.Future[None], first: _Opening | None) -> None:
-        """Fail a call whose time is over, by the opening that it first waited for if that continues."""
+        """Fail a call whose time is over, with the error of the opening that it waited for first or waits for now."""
         if waiter.done():
             return
         opening = self._opening if first is None or first.is_over else first
@@ -573,7 +599,7 @@ class AsyncSenderPool:
             self._tasks.let_end("sbpair-close", pooled.close() if is_good else pooled.discard())
 
     def _retire(self, before: float, *, spares_busy: bool = False) -> None:
-        """Retire the senders on which no call has succeeded since then, all or the idle ones."""
+        """Retire the senders on which no call succeeded after ``before``; with ``spares_busy``, only the idle ones."""
         for pooled in [pooled for pooled in self._senders if pooled.used_at <= before]:
             if pooled.calls and spares_busy:
                 continue

@@ -45,12 +45,12 @@ class _Sending:
 class SharedLink:
     """Concurrent sends on one asyncio link: one of them reads for all, and each writes immediately.
 
-    The SDK itself makes the sends read in turn, for 0.2 s each, while writes wait for the reader; of two sends
-    waiting that way, the second writes the first one's message again.
+    The SDK itself lets the sends read in turn, for 0.2 s each, while other sends wait for the reader before they write;
+    of two sends that wait like this, the second writes the first one's message again.
 
-    A send can be cancelled at any time without effect on the others. What they need to the end, though the SDK does it
-    in the send that happens to read, runs in tasks of its own: refreshing the token, and processing the end of the
-    link, its session or its connection.
+    A send can be cancelled at any time without effect on the others. Two steps that the SDK makes inside whichever send
+    is reading therefore run in their own tasks: refreshing the token, and processing the end of the link, session or
+    connection.
     """
 
     _LOSS = "asyncio sends do not share a link: each waits for its own"
@@ -65,7 +65,7 @@ class SharedLink:
 
     @classmethod
     def of(cls, handler: object, transport: object, limits: CallLimits) -> SharedLink | None:
-        """Make the sends of this handler share its link; None if that is not possible."""
+        """Let the sends of this handler share its link; return None if that is not possible."""
         write = private(transport, "_write", cls._LOSS)
         receive: Any = private(transport, "receive_frame", cls._LOSS)
         needed = (
@@ -78,6 +78,7 @@ class SharedLink:
         tcp = _tcp_of(transport)
         if (
             tcp is None
+            or tcp.is_closing()  # a closed transport of uvloop raises on every call, and hides the reason
             or write is None
             or receive is None
             or any(private(handler, name, cls._LOSS) is None for name in needed[:2])
@@ -123,12 +124,12 @@ class SharedLink:
             raise ServiceBusError("The service neither accepted nor rejected the message.")
 
     def abort(self) -> None:
-        """End the refresh of the token, for a connection that is dropped: no send needs it any more."""
+        """End the refresh of the token, because the connection is dropped and no send needs it any more."""
         if self._refresh is not None:
             self._refresh.cancel()
 
     async def release(self) -> None:
-        """Wait for the tasks of a connection that was dropped, a moment each."""
+        """Wait a moment for each task of a dropped connection."""
         running = {*self._endings} if self._refresh is None else {*self._endings, self._refresh}
         if running:
             await asyncio.wait(running, timeout=CANCEL_SECONDS)
@@ -173,10 +174,10 @@ class SharedLink:
                 return
 
     def _receiving(self, receive: Callable[..., Any], limits: CallLimits) -> Callable[..., Any]:
-        """``receive_frame`` of a transport without the task that the SDK makes for each frame.
+        """Return a replacement for ``receive_frame`` of a transport, without the SDK's task per frame.
 
-        The limit covers the reading alone: what has arrived stays for the next read, whereas a frame whose processing
-        is cancelled is lost. Frames that end something are processed here, and not returned.
+        Only the reading is limited: a frame that has arrived stays for the next read, whereas a frame whose processing
+        is cancelled would be lost. Frames that end a link, session or connection are processed here, and not returned.
         """
         process: Any = private(self._handler._connection, "_process_incoming_frame", self._CUT)
 
@@ -216,7 +217,7 @@ async def _update(authenticator: Any, update: Callable[[], Any]) -> None:  # noq
 
 
 def _begin(name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Run ``work`` in a task of its own, which no caller's cancellation reaches."""
+    """Run ``work`` in a task of its own, unaffected by the cancellation of any caller."""
     task = asyncio.get_running_loop().create_task(work, name=name, context=current.background())
     task.add_done_callback(_retrieve)
     return task
@@ -228,7 +229,7 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
 
 
 async def _result_of(task: asyncio.Task[T]) -> T:
-    """The result of a task, which goes on if the caller is cancelled."""
+    """Return the result of a task, which continues if the caller is cancelled."""
     await asyncio.wait((task,))
     if task.cancelled():
         raise ServiceBusConnectionError(message="The connection was closed under a send.")
@@ -236,7 +237,7 @@ async def _result_of(task: asyncio.Task[T]) -> T:
 
 
 def _tcp_of(transport: object) -> asyncio.WriteTransport | None:
-    """The asyncio transport below the SDK's: TCP, TLS, or that of an aiohttp WebSocket."""
+    """Return the asyncio transport beneath the SDK's: TCP, TLS, or that of an aiohttp WebSocket."""
     writer = getattr(transport, "writer", None) or getattr(getattr(transport, "sock", None), "_writer", None)
     found = getattr(writer, "transport", None)
     return found if hasattr(found, "set_write_buffer_limits") else None

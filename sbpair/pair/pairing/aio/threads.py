@@ -44,7 +44,7 @@ class Threads:
         return await _ran(self._workers, name, task)
 
     async def join(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for the running tasks; not at all if the system cannot create a thread."""
+        """Wait up to ``seconds`` for the running tasks; return at once if the system cannot create a thread."""
         with suppress(StillWaitingError):
             await _ran(Workers(), "sbpair-join", lambda: self._workers.join(seconds))
 
@@ -62,10 +62,10 @@ async def finish(name: str, task: Callable[[], object], seconds: float) -> bool:
 
 
 class Lookups:
-    """Looks up the name of one host on separate threads, so that a hanging look-up blocks nothing else.
+    """Looks up the name of one host in separate threads, so that a hanging look-up blocks nothing else.
 
-    The SDK repeats the look-up when it connects, on threads that the whole loop shares. Doing it here first keeps a
-    look-up that would hang off those threads.
+    The SDK repeats the look-up when it connects, in threads that the whole loop shares. A look-up that would hang there
+    hangs here first.
     """
 
     def __init__(self, host: str | None) -> None:
@@ -123,7 +123,7 @@ class LoopCredential:
         self._loop = loop
 
     def get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401 -- as azure-core has it
-        """A token from the credential. Raises its exceptions, and TimeoutError after 30 s."""
+        """Return a token from the credential. Raises its exceptions, and TimeoutError after 30 s."""
         asked = asyncio.run_coroutine_threadsafe(self._get_token(*scopes, **keywords), self._loop)
         return asked.result(MAX_TOKEN_SECONDS)
 

@@ -1,7 +1,7 @@
-"""Runtime of a blocking client: carries out over the SDK what pair.py decides.
+"""Runtime of a blocking client: carries out the decisions of pair.py over the SDK.
 
-One lock guards the pure state; it is never held during a send or a callback. Links open on first use, and
-again after a fork: a child never uses its parent's connections.
+One lock guards the pure state; it is never held during a send or a callback. Links open on first use, and again after a
+fork: a child never uses its parent's connections.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -25,12 +26,20 @@ from sbpair.pair.ground.side import Side
 from sbpair.pair.tracing import current
 
 from ..decide.health import EntityState
-from ..decide.pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
+from ..decide.pair import (
+    Attempt,
+    CreateBacklog,
+    Pause,
+    Peek,
+    Result,
+    SendFlow,
+    SpoolMessages,
+    Step,
+)
 from ..decide.pair_state import SideState
 from ..decide.patience import Patience
 from ..decide.rotation import Choice
 from ..errors import PairFaultedError
-from ..events import entities_in_doubt
 from ..options import PairedNamespaceOptions
 from ..outcome import Outcome
 from ..request import sdk
@@ -39,29 +48,26 @@ from ..request.request import SendRequest, freeze
 from ..shared import threads
 from ..shared.address import SdkNamespace
 from ..shared.background import Services
-from ..shared.base_pool import role_of, spare_links
-from ..shared.base_runtime import (
-    ACCEPTED,
-    BaseRuntime,
-    closed_result,
-    logger,
-    not_created_in_time,
-    not_written_in_time,
-    time_left,
-    with_count,
-)
+from ..shared.base_pool import openings_at_once, role_of, spare_links
+from ..shared.base_runtime import ACCEPTED, BaseRuntime, logger, time_left, with_count
+from ..shared.failures import closed_result, not_created_in_time, not_written, not_written_in_time
 from ..shared.threads import Job, Watch, Workers
 from ..shared.time_limits import (
     CLOSING,
     MAX_ENTRY_SECONDS,
     MAX_PING_SECONDS,
     MAX_PROBE_SECONDS,
+    MOMENT,
     SPOOL_CLOSING,
 )
 from ..shared.turns import ThreadTurns
 from ..shared.waiting import NO_LINK_YET, StillWaitingError
-from ..spool.replay import MOMENT, Spooling
 from .sender_pool import GRACE, PooledSender, SenderPool
+
+if TYPE_CHECKING:
+    from ..spool.replay import Spooling
+
+TRIM_EVERY = 2.0  # seconds: each pool is looked at, and there may be thousands
 
 
 class Runtime(BaseRuntime):
@@ -82,12 +88,14 @@ class Runtime(BaseRuntime):
     ) -> None:
         super().__init__(primary, secondary, label, options, secondary.administration, rng)
         self.lock = threading.Lock()
-        self._spooling = self._opened_spool(label, self._send_again, self.dispatcher.emit)
+        self.spool.open(
+            label, self._send_again, self.dispatcher.emit, self._rng, self.headroom, self._timers_changed
+        )
         self._syphon, self._observer = services_of(self)
         self._turns: dict[str, ThreadTurns] = {}
         self._start()
         reopen_after_fork(self)
-        if self._spooling is not None:
+        if self.spool.flow is not None:
             self._watch.wake()  # replay messages that an earlier client left
         if self.creates_backlogs:
             self._workers.start("sbpair-backlogs", self._create_backlogs)
@@ -99,7 +107,10 @@ class Runtime(BaseRuntime):
         self._pools: dict[str, SenderPool] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._workers, self._closers = Workers(), Workers()
-        self._openers = {role: Workers() for role in Side}  # a side that hangs blocks its own workers only
+        self._trimmed_at = -math.inf
+        self._openers = {
+            role: Workers(openings_at_once()) for role in Side
+        }  # a side that hangs blocks its own workers only
         self._creating: dict[int, Job] = {}
         self._due = math.inf
         self._watch = Watch(self._tick)
@@ -109,7 +120,7 @@ class Runtime(BaseRuntime):
 
         Raises OSError or ValueError of the first failure, after trying to start every service.
         """
-        if self._has_begun or self.is_closed:
+        if self._has_begun or self.sides.is_closed:
             return
         errors: list[Exception] = []
         for each in (self._observer, self._syphon):
@@ -123,7 +134,7 @@ class Runtime(BaseRuntime):
         self._has_begun = True
 
     def exclusive(self) -> threading.Lock:
-        """The lock around the pure state."""
+        """Return the lock around the pure state."""
         return self.lock
 
     # -- sending
@@ -148,7 +159,7 @@ class Runtime(BaseRuntime):
             except Exception as error:
                 failed = error
             if failed is not None:  # outside the except block, where sys.exception() is the caller's
-                return self._failure(
+                return self.failures.of_attempt(
                     pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
                 )
             pool.release(pooled)
@@ -157,7 +168,7 @@ class Runtime(BaseRuntime):
             raise
         finally:
             patience.waiting.pop(started, None)
-        if not self.pair_state.is_whole:
+        if not self.sides.state.is_whole:
             self._hear(None, ACCEPTED)
         return self._acceptance(pooled.used_at - started, patience)
 
@@ -213,11 +224,11 @@ class Runtime(BaseRuntime):
         """Open the backlog link that an entity may need, while it is suspect."""
         with self.lock:
             backlog = self._backlog_to_warm(path, choice)
-        if backlog is not None and not self.is_closed:
+        if backlog is not None and not self.sides.is_closed:
             self._backlog_pool(backlog).warm()
 
     def enter(self, path: str) -> None:
-        """Open a link for a sender that was just entered, if possible. Raises nothing."""
+        """Open a link for a sender whose context was just entered, if possible. Raises nothing."""
         with self.lock:
             state = self.pair.state_of(path)
         if state is not EntityState.FAILED_OVER:
@@ -225,23 +236,20 @@ class Runtime(BaseRuntime):
             self.primary_pool(path).warmed(time.monotonic() + min(budget, MAX_ENTRY_SECONDS))
 
     def turns_of(self, key: str) -> ThreadTurns:
-        """The turns of an entity, shared by all its senders."""
+        """Return the turns of an entity, shared by all its senders."""
         return self._turns.setdefault(key, ThreadTurns())
 
     def primary_pool(self, path: str) -> SenderPool:
-        """The sender pool of a primary entity."""
+        """Return the sender pool of a primary entity."""
         return self._pools.get(path_key(path)) or self._make_pool(path_key(path), self._primary, path)
 
     def publish(self) -> None:
-        """Dispatch the pending events; timers may have changed with them."""
+        """Dispatch the pending events, then check the timers, which may have changed too."""
         with self.lock:
             happened = self._happened()
-        if self._spooling is not None:
-            self._spooling.notify(happened)
-        for path in entities_in_doubt(happened):
-            pool = self._pools.get(path_key(path))
-            if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
-                pool.recall()
+        if self.spool.flow is not None:
+            self.spool.flow.notify(happened)
+        self._recall_doubtful(happened)
         if self._is_timer_earlier(happened):
             self._watch.wake()
         self.dispatcher.deliver()
@@ -250,10 +258,10 @@ class Runtime(BaseRuntime):
         self._watch.wake()
 
     def sdk_client(self, side: SdkNamespace, *, retry_total: int | None = 0) -> ServiceBusClient:
-        """One SDK client per side and retry setting, made on first use."""
+        """Return the SDK client for a side and retry setting, made on first use."""
         key = (side.role, retry_total)
         with self._making:
-            self._check_side(side.role)
+            self.sides.check(side.role)
             if key not in self._clients:
                 self._clients[key] = side.client(retry_total=retry_total)
             return self._clients[key]
@@ -269,18 +277,18 @@ class Runtime(BaseRuntime):
 
     def close(self) -> None:
         """End operations in progress, close all links and stop all threads."""
-        if self._spooling is not None and not self.is_closed:
-            self._spooling.drain(CLOSING)
+        if self.spool.flow is not None and not self.sides.is_closed:
+            self.spool.flow.drain(CLOSING)
         self._end()
         if self._observer is not None:
             self._observer.close()  # last, so that it sees every event
 
     def _end(self) -> None:
-        self.is_closed = True
+        self.sides.is_closed = True
         if self._syphon is not None:
             self._syphon.close()
-        if self._spooling is not None:
-            self._spooling.stop()
+        if self.spool.flow is not None:
+            self.spool.flow.stop()
         self._closed.set()
         self._watch.close()
         with self._making:
@@ -292,7 +300,7 @@ class Runtime(BaseRuntime):
         until = time.monotonic() + CLOSING
         for workers in (*self._openers.values(), self._workers, self._closers):
             workers.join(until - time.monotonic())
-        spooling = self._spooling
+        spooling = self.spool.flow
         if spooling is not None and not threads.finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
             spooling.left_open()
         for key, client in list(self._clients.items()):  # a close that is interrupted can be repeated
@@ -300,8 +308,8 @@ class Runtime(BaseRuntime):
             self._clients.pop(key, None)
 
     def close_side(self, role: Side) -> None:
-        """Close the links to one namespace; the partner has five seconds to follow."""
-        if self._side_closed(role):
+        """Close the links to one namespace; the other must be closed within five seconds."""
+        if self.sides.closed(role):
             self.close()
             return
         with self._making:
@@ -337,7 +345,7 @@ class Runtime(BaseRuntime):
         raise raised
 
     def reopen_in_child(self) -> None:
-        """After a fork, in the child: the threads are gone and the connections are the parent's."""
+        """Reset after a fork, in the child: the threads are gone, and the connections belong to the parent."""
         self._watch.release()
         for each in (self._syphon, self._observer):
             if each is not None:
@@ -346,10 +354,10 @@ class Runtime(BaseRuntime):
         self._begin_order()
         for turns in self._turns.values():  # the senders keep them
             turns.renew()
-        self._leave_spool()
+        self.spool.leave()
         self.dispatcher.renew()
         self._start()
-        if self.is_closed:
+        if self.sides.is_closed:
             self._closed.set()
 
     # -- carrying out one step
@@ -363,7 +371,7 @@ class Runtime(BaseRuntime):
                 return with_count(result, request, *before)
             case Pause(until):
                 if self._closed.wait(max(until - time.monotonic(), 0.0)):
-                    raise self.closed_error()
+                    raise self.sides.closed_error()
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return self._creation_result(self._ensure_backlog(backlog, until))
@@ -409,12 +417,12 @@ class Runtime(BaseRuntime):
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
             _send(pooled, step.backlog, until, request)
         except Exception as error:
-            return self._failure(pool, pooled, error, phase, handled, request, began)
+            return self.failures.of_attempt(pool, pooled, error, phase, handled, request, began)
         pool.release(pooled)
         return Result(time.monotonic(), opening=opening)
 
     def _open_for_next(self, pool: SenderPool, path: str, step: Attempt) -> None:
-        """Open the link for which an attempt did not wait; its failure says what that of an attempt would."""
+        """Open the link that an attempt did not wait for; a failure has the same meaning as that of an attempt."""
         try:
             pool.release(pool.acquire(step.link_by))
         except StillWaitingError:
@@ -426,7 +434,7 @@ class Runtime(BaseRuntime):
         self._opened_for_next(step)
 
     def _peek(self, step: Peek, request: SendRequest) -> Result:
-        """The answer of an ordered backlog queue: over the link on which its messages are parked."""
+        """Return the answer of an ordered backlog queue to a peek, over the link on which its messages are parked."""
         phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
         try:
             pool = self._backlog_pool(step.backlog)
@@ -439,7 +447,7 @@ class Runtime(BaseRuntime):
                 phase = Phase.SENDING
                 is_empty = sdk.is_empty(pooled.sender, step.parked_id, time_left(step.until))
             except Exception as error:
-                return self._failure(pool, pooled, error, phase, handled, request, began)
+                return self.failures.of_attempt(pool, pooled, error, phase, handled, request, began)
             pool.release(pooled)
         except BaseException:
             self.discard_held(pool, held)
@@ -447,7 +455,7 @@ class Runtime(BaseRuntime):
         return Result(time.monotonic(), is_empty=is_empty)
 
     def discard_held(self, pool: SenderPool, held: list[PooledSender]) -> None:
-        """Discard what an interrupted call has; again, if that is interrupted."""
+        """Discard the senders that an interrupted call holds; if this is interrupted too, it is repeated."""
         try:
             self._discard_each(pool, held)
         except BaseException:
@@ -456,7 +464,7 @@ class Runtime(BaseRuntime):
 
     def _discard_each(self, pool: SenderPool, held: list[PooledSender]) -> None:
         for pooled in list(held):
-            self._discard_cut(pool, pooled)
+            self.failures.discard_cut(pool, pooled)
         held.clear()
 
     def _learn_limit(self) -> None:
@@ -503,16 +511,16 @@ class Runtime(BaseRuntime):
                 raise StillWaitingError(message="earlier operations still hang")
 
     def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
-        """Write to the spool: its own thread does, so that a stalled disk does not block the caller."""
+        """Write to the spool in the spool's own thread, so that a stalled disk does not block the caller."""
         try:
-            for writing in self._writes(path, request, step):
+            for writing in self.spool.writes(path, request, step):
                 if writing is None:
                     time_left(step.until)
                     self._closed.wait(MOMENT)
                 elif not writing.wait(step.until - time.monotonic()):
                     return not_written_in_time(is_withdrawn=writing.withdraw())
-        except Exception as error:  # full, not writable, or a message that cannot be encoded
-            return Result(time.monotonic(), error)
+        except Exception as error:
+            return not_written(error)
         return Result(time.monotonic())
 
     def _backlog_pool(self, backlog: int) -> SenderPool:
@@ -523,7 +531,7 @@ class Runtime(BaseRuntime):
         with self._making:
             pool = self._pools.get(key)
             if pool is None:
-                self._check_side(side.role)
+                self.sides.check(side.role)
                 pool = SenderPool(
                     lambda: self.sdk_client(side, retry_total=self.retry_total).get_queue_sender(
                         entity, **self._link_keywords(key)
@@ -540,7 +548,7 @@ class Runtime(BaseRuntime):
     # -- timers and background tasks
 
     def _tick(self, now: float) -> float | None:
-        self._due = math.inf  # until it is known: what happens meanwhile wakes the watch
+        self._due = math.inf  # until it is known; events that occur meanwhile wake the watch
         timer = self._run_timers(now)
         self._due = math.inf if timer is None else timer
         return timer
@@ -548,22 +556,24 @@ class Runtime(BaseRuntime):
     def _run_timers(self, now: float) -> float | None:
         with self.lock:
             due = self.pair.handle_timer(now)
-            looks = self._sides_tick(now)
+            looks = self.sides.tick(now)
             sizes = self._sizes_due(now)
             timer = self._timer()
-        if self.pair_state.fault is not None:
+        if self.sides.state.fault is not None:
             self._is_faulting = self._is_faulting or self._beside("sbpair-fault", self._fault)
             return None
         if self.pair.has_events:
             self._beside("sbpair-events", self.publish)  # on a worker: a callback may be slow
         if sizes:
             self._beside("sbpair-sizes", lambda: self._sized(self._backlogs.sizes(sizes)))
-        for key, pool in list(self._pools.items()):
-            pool.trim(now, spare_links(key))  # the watch wakes often while any link is open
+        if now >= self._trimmed_at + TRIM_EVERY:  # the watch wakes often while any link is open
+            self._trimmed_at = now
+            for key, pool in list(self._pools.items()):
+                pool.trim(now, spare_links(key))
         timer = self._replay_tick(now, timer)
         for role in looks:
             self._beside("sbpair-look", lambda role=role: self._look(role))  # type: ignore[misc]
-        if self.pair_state.state_of(Side.PRIMARY) is SideState.CLOSED:
+        if self.sides.state.state_of(Side.PRIMARY) is SideState.CLOSED:
             return timer  # the primary is closed: no pings
         for path in due:
             if not self._beside("sbpair-ping", lambda path=path: self._ping(path)):  # type: ignore[misc]
@@ -571,7 +581,7 @@ class Runtime(BaseRuntime):
         return timer
 
     def _replay_tick(self, now: float, timer: float | None) -> float | None:
-        spooling = self._spooling
+        spooling = self.spool.flow
         if spooling is None:
             return timer
         for path in spooling.due(now):
@@ -615,14 +625,14 @@ class Runtime(BaseRuntime):
         self.publish()
 
     def _ping_failed(self, path: str) -> None:
-        error = OperationTimeoutError(message="Too many operations still hang.")
+        error = StillWaitingError(message="Too many operations still hang.")
         with self.lock:
             self.pair.ping_finished(path, classify(error, Phase.OPENING), time.monotonic())
 
     def _create_backlogs(self) -> None:
-        event = self._backlogs.made_in_background(self._closed, self._first_moment())
-        if event is not None:
-            self.dispatcher.emit([event])
+        self._backlogs.make_in_background(
+            self._closed, self._first_moment(), lambda event: self.dispatcher.emit([event])
+        )
 
     def _beside(self, name: str, task: Callable[[], object]) -> bool:
         try:

@@ -69,13 +69,13 @@ class PairedServiceBusSender(BaseSender):
         *,
         timeout: float | None = None,
     ) -> SendReceipt:
-        """Send, and return once a broker has accepted every message or the spool has it on disk.
+        """Send, and return once every message was accepted by a broker or written to the spool on disk.
 
-        ``timeout`` is the whole budget in seconds (``operation_timeout`` by default); the call returns at
-        most 1.5 s after it. Several messages go as one batch; parked, they may be split.
+        ``timeout`` is the total budget in seconds, by default ``operation_timeout``; the call returns at most 1.5 s
+        after it. Several messages are sent as one batch; when parked, they may be split.
 
-        Raises the exceptions of the SDK's sender; BacklogUnavailableError or SpoolFullError when no message was
-        stored; ReservedPropertyError, ParkedMessageTooLargeError, PairFaultedError; ValueError on a closed sender.
+        Raises the exceptions of the SDK's sender; BacklogUnavailableError or SpoolFullError when no message was stored;
+        ReservedPropertyError, ParkedMessageTooLargeError, PairFaultedError; ValueError on a closed sender.
         """
         tracing = current.active
         if tracing is None:
@@ -102,13 +102,13 @@ class PairedServiceBusSender(BaseSender):
             )
             if first is ACCEPTED:
                 if self._health.is_calm:
-                    return self._report(at_primary(message_id_of(outgoing)))
+                    return self._report(at_primary(message_id_of(outgoing)), (outgoing,))
                 first = Result(time.monotonic())  # the health changed during the send: let the flow record it
         budget = timeout_seconds(timeout, runtime.options)
         request = freeze(message, self.entity_name)
         if not request:
             return SendReceipt(StoredIn.PRIMARY, None, ())
-        return self._report(receipt(self._send(request, budget, first, started), request))
+        return self._report(receipt(self._send(request, budget, first, started), request), request.messages)
 
     def schedule_messages(
         self,
@@ -170,7 +170,7 @@ class PairedServiceBusSender(BaseSender):
     def create_message_batch(
         self, max_size_in_bytes: int | None = None, *, timeout: float | None = None
     ) -> PairedMessageBatch:
-        """An empty batch that can be parked. Raises ValueError when the size exceeds the link's limit.
+        """Return an empty batch that can be parked. Raises ValueError when the size exceeds the link's limit.
 
         The limit is that of a link to the primary, for which the call waits up to ``timeout`` seconds, at most 5.
         Without a link it is the last known limit, or 256 KiB.
@@ -198,7 +198,7 @@ class PairedServiceBusSender(BaseSender):
     def _send_in_order(
         self, message: OneMessage | Iterable[OneMessage] | ServiceBusMessageBatch, timeout: float | None
     ) -> SendReceipt:
-        """Send, and report the receipt, when it is the turn of the message's session."""
+        """Wait for the turn of the message's session, then send and report the receipt."""
         started, runtime = time.monotonic(), self._runtime
         is_one, path = isinstance(message, ServiceBusMessage), self.entity_name
         given = prepare(message, path) if is_one else freeze(message, path)
@@ -214,13 +214,15 @@ class PairedServiceBusSender(BaseSender):
                 )
                 if first is ACCEPTED:
                     if self._health.is_calm:
-                        return self._report(at_primary(message_id_of(given)))
+                        return self._report(at_primary(message_id_of(given)), (given,))
                     first = Result(time.monotonic())
             budget = timeout_seconds(timeout, runtime.options)
             request = in_session(given, session)
             if not request:
                 return SendReceipt(StoredIn.PRIMARY, None, ())
-            return self._report(receipt(self._send(request, budget, first, started), request))
+            return self._report(
+                receipt(self._send(request, budget, first, started), request), request.messages
+            )
         finally:
             if session is not None:
                 try:
@@ -230,7 +232,7 @@ class PairedServiceBusSender(BaseSender):
                     raise
 
     def _wait_for_turn(self, session: str, turn: Turn, budget: float, started: float) -> None:
-        """Raises OperationTimeoutError when the turn does not come within the budget."""
+        """Wait for the turn of a session. Raises OperationTimeoutError if it does not come within the budget."""
         if not self._turns.wait(session, turn, started + budget - time.monotonic()):
             raise self._too_late(session)
 

@@ -1,9 +1,9 @@
 """Pool of SDK senders to one entity, with a deadline for every call.
 
-The SDK's senders are neither thread-safe nor bounded in time, so each call has a sender to itself. A sender
-returns to the pool after a successful call and is discarded after a failed or overdue one. Opening runs on a
-worker, because it can hang where no socket can be shut; it outlives the call that started it, and the next
-call uses the link. Sending runs in the caller's thread; when it overruns, the watch shuts the socket.
+The SDK's senders are neither thread-safe nor bounded in time, so each call has a sender to itself. A sender returns to
+the pool after a successful call and is discarded after a failed or overdue one. Opening runs on a worker, because it
+can hang before there is a socket to shut down; it continues after the call that started it, and the next call uses the
+link. Sending runs in the caller's thread; when it overruns, the watch shuts the socket down.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
@@ -57,7 +58,7 @@ class PooledSender:
         return self.wire.is_open()
 
     def deletion(self) -> MessagingEntityNotFoundError | None:
-        """The error of an entity that was deleted under the link; None for any other."""
+        """The error if the link's entity was deleted; None otherwise."""
         return self.wire.deletion()
 
     def open(self) -> None:
@@ -106,7 +107,7 @@ class _Opening:
         self.progress = SignsOfLife(time.monotonic(), self._sign)
 
     def _sign(self) -> object:
-        """A sign of life of the peer; waiting for a worker counts as one, since it is not the peer's fault."""
+        """Return a value that changes with each sign of life of the peer, and constantly while waiting for a worker."""
         is_waiting = self.job is None or not self.job.has_begun
         return time.monotonic() if is_waiting else self.pooled.wire.signs()
 
@@ -114,9 +115,9 @@ class _Opening:
 class SenderPool:
     """The SDK senders of one entity.
 
-    ``workers`` open them and belong to one namespace, so that a side that hangs does not delay the other.
-    ``closers`` close them. ``failed`` is called with the error of an opening for which no call waited. ``name`` is that
-    of the host, which all pools of one namespace share.
+    ``workers`` open them; each namespace has its own, so that a hanging side does not delay the other. ``closers``
+    close them. ``failed`` is called with the error of an opening for which no call waited. ``name`` is the host's, the
+    same for all pools of one namespace.
     """
 
     def __init__(
@@ -143,15 +144,15 @@ class SenderPool:
         self._openings: set[_Opening] = set()
 
     def try_acquire(self, held: list[PooledSender] | None = None) -> PooledSender | None:
-        """An idle sender, if there is one.
+        """Return an idle sender, or None.
 
-        It is in ``held`` from the instant in which it is no longer idle until it is released or discarded: a caller
-        that a signal interrupts discards what is there.
+        In the same instant in which the sender stops being idle, it is added to ``held``, where it stays until it is
+        released or discarded: a caller interrupted by a signal discards the senders in ``held``.
         """
         held = [] if held is None else held
         while self._idle:
             try:
-                held.extend(moving(self._idle.pop))
+                held.extend(islice(iter(self._idle.pop, None), 1))  # as moving(), without a call
             except IndexError:  # another thread was faster
                 return None
             pooled = held[-1]
@@ -165,9 +166,9 @@ class SenderPool:
     def acquire(
         self, until: float, held: list[PooledSender] | None = None, *, is_fresh: bool = False
     ) -> PooledSender:
-        """A sender for one call that must end by ``until``; ``held`` as :meth:`try_acquire` has it.
+        """Return a sender for one call that must end by ``until``; ``held`` as in :meth:`try_acquire`.
 
-        With ``is_fresh`` senders that were idle at the last failure are not used. Raises the SDK's exceptions,
+        With ``is_fresh``, senders that were idle at the last failure are not used. Raises the SDK's exceptions,
         OperationTimeoutError when the peer does not open the link, and StillWaitingError when the link was not open in
         time for another reason or :meth:`recall` was called.
         """
@@ -185,13 +186,14 @@ class SenderPool:
             return
         pooled.until = math.inf
         pooled.used_at = time.monotonic()
-        self._idle.extend(moving(pooled.held.pop))
-        self._waiting.wake_first()
+        self._idle.extend(islice(iter(pooled.held.pop, None), 1))  # as moving(), without a call
+        if self._waiting:
+            self._waiting.wake_first()
         if self._is_closed:
             self.close()
 
     def discard(self, pooled: PooledSender) -> None:
-        """Drop a sender after a call that leaves it in doubt."""
+        """Drop a sender after a call that leaves its state in doubt."""
         pooled.until, pooled.has_overrun = math.inf, True  # nobody uses it any more
         self._doubted_at = time.monotonic()
         self._watch.remove(pooled)
@@ -202,8 +204,8 @@ class SenderPool:
     """For a call that was interrupted."""
 
     def warm(self) -> None:
-        """Open a sender in the background, so that the first call finds one."""
-        with self._lock:
+        """Open a sender in the background for the first call; if that fails, the first call raises the error."""
+        with self._lock, suppress(OSError):  # the SDK reads files for it
             if not (self._idle or self._openings or self._is_closed):
                 self._begin(None)
 
@@ -252,7 +254,7 @@ class SenderPool:
     def close(self, *, now: bool = False) -> None:
         """Close idle senders now and the others when they return, each on a worker: it can take a second.
 
-        Calls that wait still get a sender, and the last of them closes what is left; with ``now`` they get none.
+        Waiting calls still get a sender, and the last of them closes the rest; with ``now`` they get none.
         """
         self._is_closed = True
         with self._lock:
@@ -273,7 +275,7 @@ class SenderPool:
     # -- opening
 
     def _wait(self, until: float, held: list[PooledSender]) -> PooledSender:
-        """Wait for the next sender that opens or is released."""
+        """Wait for the next sender that is opened or released, and return it."""
         me, recalls = Waiter(), self._recalls
         mine: _Opening | None = None
         try:
@@ -306,12 +308,12 @@ class SenderPool:
                 raise
 
     def _first_opening(self) -> Job | None:
-        """The job of an opening, while no sender is idle."""
+        """Return the job of an opening, while no sender is idle."""
         with self._lock:
             return None if self._idle else next((each.job for each in self._openings), None)
 
     def _adopt(self, by: Waiter) -> _Opening | None:
-        """An opening whose call has ended."""
+        """Return an opening whose call has ended, or None; from now on ``by`` waits for it."""
         for opening in self._openings:
             if opening.wanted_by is None and not opening.is_outdated:
                 opening.wanted_by = by
@@ -319,9 +321,9 @@ class SenderPool:
         return None
 
     def _outdate(self, opening: _Opening) -> None:
-        """Its call gave up on a silent peer: the answer may be lost, so the next call opens a link of its own.
+        """Mark a link whose call gave up on a silent peer: the next call opens a new link.
 
-        The first MAX_LATE_OPENINGS continue, since a slow peer may answer them yet; others end.
+        The first MAX_LATE_OPENINGS continue, since a slow peer may still answer them; others end.
         """
         if sum(each.is_outdated for each in self._openings) >= MAX_LATE_OPENINGS:
             opening.pooled.overrun()
@@ -344,7 +346,7 @@ class SenderPool:
         return opening
 
     def _leave(self, call: Waiter) -> None:
-        """End the wait of a call: what it opens continues if it has begun, and is withdrawn otherwise."""
+        """End the wait of a call: its opening continues if it has begun, and is withdrawn otherwise."""
         self._waiting.pop(call, None)
         with self._lock:
             for opening in [each for each in self._openings if each.wanted_by is call]:
@@ -393,7 +395,7 @@ class SenderPool:
             self.close()
 
     def _open_once(self, until: float) -> PooledSender:
-        """Open a sender used by this call only, without adding it to the pool."""
+        """Open a sender for this call only, without adding it to the pool."""
         pooled = PooledSender(self._make())
         pooled.until = until + GRACE
         self._watch.add(pooled)

@@ -1,1 +1,1 @@
-"""Where a message goes, decided without an SDK, a clock or a thread."""
+"""The routing of messages, decided without an SDK, a clock or a thread."""

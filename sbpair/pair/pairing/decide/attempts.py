@@ -1,6 +1,6 @@
 """The recent attempts at one primary entity, successful and failed, in ten buckets.
 
-Every attempt counts, those that are retried too. Performs no I/O and reads no clock: times are arguments.
+Every attempt counts, including those that are retried. Performs no I/O and reads no clock: times are arguments.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ MIN_SPAN = 1.0  # seconds, where the failover interval is shorter
 class RecentAttempts:
     """A ring of buckets over ``span`` seconds.
 
-    ``bad_since`` is the first failure of the present bad time, None while no failure is remembered: while few failed, a
-    failure after a success in time begins another. ``failing_since`` is the first failure since the last success, None
-    after a success.
+    ``accepted_at`` is the time of the last success. ``failing_since`` is the first failure since then, None after a
+    success. ``bad_since`` is the first failure of the current trouble, None while no failure is remembered; with few
+    failures, each success in time ends the trouble, and the next failure begins another.
     """
 
-    __slots__ = ("_accepted_at", "_buckets", "_is_well", "_width", "bad_since", "failing_since")
+    __slots__ = ("_buckets", "_is_well", "_width", "accepted_at", "bad_since", "failing_since")
 
     def __init__(self, span: float) -> None:
         self._width = max(span, MIN_SPAN) / BUCKETS
         self._buckets: dict[int, list[int]] = {}  # by number: [successes, failures]
-        self._accepted_at = -math.inf
+        self.accepted_at = -math.inf
         self.bad_since: float | None = None
         self.failing_since: float | None = None
         self._is_well = True  # whether the last attempt was accepted, and in time
@@ -37,17 +37,17 @@ class RecentAttempts:
     def succeeded(self, now: float) -> None:
         """Record an attempt that the primary accepted."""
         self._bucket(now)[0] += 1
-        self.failing_since, self._accepted_at, self._is_well = None, now, True
+        self.failing_since, self.accepted_at, self._is_well = None, now, True
 
     def slow(self, now: float, times: int) -> None:
-        """Record an attempt that was accepted after a long time: failed for the share, no failure otherwise.
+        """Record an attempt that was accepted after a long time: a failure for the share, but not for the interval.
 
-        It took the time of ``times`` attempts, and counts as so many, at most MIN_FAILURES: a single sender that waits
-        long for each answer makes few.
+        ``times``: how many usual attempts would fit into its duration. It counts as that many, at most MIN_FAILURES,
+        because a single sender that waits long for each answer makes few attempts.
         """
         for _ in range(min(times, MIN_FAILURES)):
             self.failed(now)
-        self.failing_since, self._accepted_at = None, now
+        self.failing_since, self.accepted_at = None, now
 
     def failed(self, now: float) -> None:
         """Record an attempt that failed."""
@@ -69,32 +69,32 @@ class RecentAttempts:
         return failures >= MIN_FAILURES and failures >= share * (successes + failures)
 
     def failed_share(self, now: float) -> float:
-        """The share of attempts that failed; 0.0 while fewer than MIN_FAILURES did. May be called in any thread."""
+        """Return the share of attempts that failed; 0.0 below MIN_FAILURES failures. May be called in any thread."""
         successes, failures = self._count(now, BUCKETS)
         return failures / (successes + failures) if failures >= MIN_FAILURES else 0.0
 
     def has_success(self, now: float) -> bool:
         """Whether any attempt was accepted, however slowly."""
-        return self._accepted_at >= now - BUCKETS * self._width
+        return self.accepted_at >= now - BUCKETS * self._width
 
     def is_over(self, now: float, few: int = MIN_FAILURES) -> bool:
-        """Whether a success ends the trouble: at most ``few`` failures in all, or few in the last two buckets."""
+        """Whether the trouble is over: at most ``few`` failures in total, or in the last two buckets."""
         if self._count(now, BUCKETS)[1] <= few:
             return True
         successes, failures = self._count(now, 2)
         return failures <= CALM_SHARE * (successes + failures)
 
     def is_rare(self, share: float, few: int, now: float, chance: float = 0.0) -> bool:
-        """Whether at most ``few`` failed in the last two buckets, or at most this share.
+        """Whether, in the last two buckets, at most ``few`` attempts failed, or at most this share of them.
 
-        ``chance`` is how many standard deviations more may have failed by chance.
+        ``chance`` is the number of standard deviations by which random failures may exceed the share.
         """
         successes, failures = self._count(now, 2)
         expected = share * (successes + failures)
         return failures <= max(few, expected + chance * math.sqrt(expected))
 
     def next_judgement(self, now: float) -> float:
-        """When the buckets have moved on."""
+        """Return when the buckets move on by one, so that the judgement may change."""
         return now + self._width
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""Sends into the backlog queues: the choice of the queue, and what a failure of one says about the others.
+"""Sends into the backlog queues: which queue is chosen, and what the failure of one implies for the others.
 
     pick i: Attempt(backlog i) --accepted--> Stored
                |  busy: Pause, the same queue again
@@ -13,13 +13,11 @@ Pure, as :mod:`.pair`, of which this is a part.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..events import BacklogFilling, BacklogReturned, BacklogWithdrawn, MessageParked, PairingEvent
 from ..outcome import Failure, Refused, Stored, Stranded
-from .health import transfer_seconds, without_transfer
-from .patience import Patience
+from .patience import Patience, transfer_seconds, without_transfer
 from .retry import busy_pause
 from .room import Filling, Room
 from .rotation import Rotation, SideBreaker
@@ -33,14 +31,13 @@ MAX_SHARE_SECONDS = 10.0  # seconds, where another queue is left
 MIN_SHARE_SECONDS = 2.0  # seconds; with less time left, one backlog queue gets all of it
 
 
-@dataclass(frozen=True, slots=True)
-class _Declined:
+class _Declined(NamedTuple):
     """A backlog queue refused the message itself; if another accepts it, the queue is at fault."""
 
     at: float
     backlog: int
     why: str
-    refused: Refused
+    refused: Refused | None  # None if the primary rejected the message too: then it may be the cause
 
 
 class BacklogSends:
@@ -69,7 +66,7 @@ class BacklogSends:
         declined: list[_Declined] = []
         is_trial = self.secondary.is_open
         if not self.secondary.may_ask(now) and self.secondary.cause is not None:
-            return Stranded((*send.causes, self.secondary.cause))
+            return Stranded((*send.causes, self.secondary.cause.again()))
         while now < send.deadline or not tried:
             if tried and (self.secondary.is_open or (send.is_waited_for and send.has_side_failed)):
                 break  # the namespace fails as a whole, not its queues
@@ -90,7 +87,9 @@ class BacklogSends:
             now = outcome
         if declined and len(declined) == len(tried):
             # all queues refused the message, so the message is the cause
-            return declined[0].refused
+            refused = declined[0].refused
+            if refused is not None:
+                return refused
         return Stranded(tuple(send.causes))
 
     def _withdraw_decliners(self, send: SendState, declined: list[_Declined]) -> None:
@@ -109,7 +108,7 @@ class BacklogSends:
     ) -> Generator[Step, Result, Stored | Refused | _Declined | float]:
         """Try one backlog queue. Returns the current time if the queue failed.
 
-        A trial of a secondary that failed as a whole waits for no link.
+        A trial while the secondary fails as a whole does not wait for a link.
         """
         is_fresh = is_created = False
         had_time, busy = now < send.deadline, 0
@@ -150,6 +149,8 @@ class BacklogSends:
                     if classification.is_local
                     else _Declined(now, backlog, classification.why, refused)
                 )
+            if send.is_rejected and classification.is_of_message:
+                return _Declined(now, backlog, classification.why, None)
             if classification.is_own:  # not the queue's fault; other sends may try it
                 self.rotation.begun(backlog, now)
                 return now
@@ -162,7 +163,7 @@ class BacklogSends:
             if had_time and classification.is_of_side:
                 is_only = len(self.rotation) == 1 or send.is_waited_for
                 self.secondary.failed(backlog, last_cause(send), now, is_only=is_only)
-            # a queue that is busy for some and accepts what others send has too little room, and works
+            # a queue that is busy for some sends but accepts others works, only with too little room
             is_crowded = classification.failure is Failure.BUSY and self.rotation.accepts(backlog, now)
             if had_time and not is_crowded:  # an attempt without time is no evidence about the queue
                 self._withdraw(send, backlog, now, classification.why)
@@ -171,7 +172,7 @@ class BacklogSends:
     def _attempt(
         self, send: SendState, backlog: int, now: float, is_last: bool, is_fresh: bool, is_trial: bool
     ) -> Attempt:
-        """An attempt at a backlog queue: short where a spool takes the message, and hardly any time for its caller."""
+        """An attempt at a backlog queue, shortened if a spool can accept the message instead."""
         until = _share(now, send.deadline, is_last)
         if not (send.can_spool or is_trial):
             return Attempt(backlog, until, is_fresh)
@@ -181,7 +182,7 @@ class BacklogSends:
 
 
 def parked(send: SendState, backlog: int, result: Result, room: Room) -> list[PairingEvent]:
-    """The events of a backlog queue that accepted messages."""
+    """Return the events of a backlog queue that accepted messages."""
     report = send.next_report(result.accepted)
     event = MessageParked(result.now, send.path, backlog, *report, result.size, send.reason.value)
     happened: list[PairingEvent] = [event]
@@ -192,12 +193,12 @@ def parked(send: SendState, backlog: int, result: Result, room: Room) -> list[Pa
 
 
 def is_filling(filling: Filling, now: float) -> BacklogFilling:
-    """The event of a backlog queue that fills."""
+    """Return the event of a backlog queue that is filling up."""
     return BacklogFilling(now, "", filling.backlog, filling.size, filling.limit, filling.threshold)
 
 
 def _share(now: float, deadline: float, is_last: bool) -> float:
-    """The time limit of one backlog queue, which leaves time for the next if this one does not respond."""
+    """Return the time limit for one backlog queue, which leaves time for the next if this one does not respond."""
     left = deadline - now
     if is_last or left <= MIN_SHARE_SECONDS:
         return deadline

@@ -1,18 +1,18 @@
-"""What is half down about an entity of the primary, for the metrics and the pages of a client."""
+"""The degraded parts of a primary entity, for the metrics and pages of a client."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .health import EntityState
 
 
-@dataclass(frozen=True, slots=True)
-class EntityCondition:
-    """One entity; ``failed_share`` of its attempts failed within the interval, 0.0 unless enough did to judge.
+class EntityCondition(NamedTuple):
+    """The degraded parts of one entity.
 
-    ``is_returning``: it is failed over, and more and more of its sends try the primary. ``keys_aside`` is the number of
-    session ids and partition keys that are set aside.
+    ``failed_share``: the share of attempts that failed within the interval, 0.0 if too few failed to judge.
+    ``is_returning``: the entity is failed over, and a growing part of its sends tries the primary. ``keys_aside``: the
+    number of session ids and partition keys that are set aside.
     """
 
     state: EntityState

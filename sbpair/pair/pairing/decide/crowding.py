@@ -3,8 +3,8 @@
     100 --a link lost that was opened after the last loss--> 10 --another--> 1
      ^--------------- tenfold after each half minute without a loss ---------'
 
-A link that is lost costs every send on it an attempt, and may leave it in doubt. Performs no I/O: times are seconds of
-a monotonic clock.
+When a link is lost, every send on it loses an attempt, and its outcome may be unknown. Performs no I/O: times are
+seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Crowding:
 
     @property
     def is_reduced(self) -> bool:
-        """Whether links were lost again and again."""
+        """Whether the limit is reduced because links were lost repeatedly."""
         return self.limit < CROWD
 
     def lost(self, opened_at: float, now: float) -> None:
-        """Record that a link was lost under its calls; those that were open at the last loss count with it."""
+        """Record that a link with calls was lost; all links that were open at the last loss count as one loss."""
         if opened_at > self._lost_at >= now - REPEATED_SECONDS:
             self.limit = max(1, self.limit // STEP)
         self._lost_at = now

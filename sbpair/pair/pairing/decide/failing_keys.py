@@ -1,11 +1,12 @@
 """Keys whose messages fail while others of the entity succeed: one partition is down or throttled.
 
-    three failures in a row, others succeed ---> SET ASIDE for 30 s ---> one trial --accepted--> forgotten
-                                                      ^------------------failed----'
+    failures in a row that chance does not explain ---> SET ASIDE for 30 s ---> one trial --accepted--> forgotten
+                                                             ^-------------------failed----'
 
-A key that has not failed for a minute is forgotten. Others succeed when some were accepted since its first failure, and
-lately. A key that is *busy* may be so by chance, where many are: it is set aside when so many answers in a row are
-unlikely, by the share of the other sends since then that were busy at first.
+A message fails when it is not accepted for any reason, including *busy*. A key is set aside after at least three
+failures in a row, and only if so many are unlikely to be chance: the measure is the share of other sends whose first
+attempt failed, since the key's first failure and recently. Other keys must have succeeded since then. A key that has
+not failed for a minute is forgotten.
 
 A key is a session id or a partition key. Performs no I/O and reads no clock: times are arguments.
 """
@@ -13,83 +14,97 @@ A key is a session id or a partition key. Performs no I/O and reads no clock: ti
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-FAILURES = 3  # in a row
+from ..outcome import RememberedFailure
+
+FAILURES = 3  # in a row, at least
 ASIDE = 30.0  # seconds
 UNLIKELY = 1e-6
 FORGOTTEN = 60.0  # seconds after its last failure
+LATELY = 60.0  # seconds to twice as many, in which the share of the others is counted
 MAX_KEYS = 1000
 
 
 @dataclass(slots=True)
+class _Sends:
+    """Counts of an entity's sends, by the result of their first attempt; those accepted, at any attempt, too."""
+
+    accepted: int = 0
+    accepted_at_first: int = 0
+    failed_at_first: int = 0
+
+    def share(self, before: _Sends, own: int) -> float:
+        """Return the share of first attempts that failed since ``before``; ``own`` failures are not counted."""
+        failed = self.failed_at_first - before.failed_at_first - own
+        return failed / max(1, failed + self.accepted_at_first - before.accepted_at_first)
+
+
+@dataclass(slots=True)
 class _Key:
-    accepted_before: int  # sends of the entity, when its failures began
-    busy_before: int
-    failures: int = 0
-    busy: int = 0
-    busy_at_first: int = 0
+    before: _Sends  # of the entity, when its failures began
+    failures: int = 0  # in a row
+    failed_at_first: int = 0  # of them
     aside_until: float = 0.0
     failed_at: float = 0.0
-    cause: Exception | None = None
+    cause: RememberedFailure | None = None
 
 
 class FailingKeys:
-    """The keys of one entity that failed last, at most MAX_KEYS."""
+    """The keys of one entity that failed most recently, at most MAX_KEYS."""
 
     def __init__(self) -> None:
         self._keys: OrderedDict[str, _Key] = OrderedDict()
         self._others_succeeded_at = -ASIDE
-        self._accepted, self._busy_at_first = 0, 0  # sends
+        self._sends = _Sends()
+        self._lately, self._earlier, self._turns_at = (
+            _Sends(),
+            _Sends(),
+            0.0,
+        )  # as they were LATELY ago, and twice
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def succeeded(self, key: str | None, now: float) -> None:
-        """Record a message that the primary accepted."""
+    def succeeded(self, key: str | None, now: float, *, is_first: bool = True) -> None:
+        """Record that the primary accepted a message, at the first or a later attempt of its send."""
+        self._turn(now)
         self._others_succeeded_at = now
-        self._accepted += 1
+        self._sends.accepted += 1
+        self._sends.accepted_at_first += is_first
         if key is not None:
             self._keys.pop(key, None)
         while self._keys and now - next(iter(self._keys.values())).failed_at > FORGOTTEN:
             self._keys.popitem(last=False)
 
-    def failed(self, key: str | None, cause: Exception | None, now: float) -> bool:
-        """Record a failed message; return whether its key is set aside from now on, and was not before."""
-        if key is None:
-            return False
-        entry = self._failing(key, cause, now)
-        entry.failures += 1
-        return entry.failures >= FAILURES and self._others_succeed(entry, now) and _put_aside(entry, now)
+    def failed(self, key: str | None, cause: Exception, now: float, *, is_first: bool) -> bool:
+        """Record that the primary did not accept a message, at the first or a later attempt of its send.
 
-    def busy(self, key: str | None, cause: Exception | None, now: float, *, is_first: bool) -> bool:
-        """Record that the primary was busy for a message, at its first attempt or a later one.
-
-        Returns whether its key is set aside from now on, and was not before.
+        Returns whether its key becomes set aside by this failure.
         """
-        if key is None:
-            self._busy_at_first += is_first
+        self._turn(now)
+        entry = None if key is None else self._failing(key, cause, now)
+        self._sends.failed_at_first += is_first
+        if entry is None:
             return False
-        entry = self._failing(key, cause, now)
-        self._busy_at_first += is_first
-        entry.busy += 1
-        entry.busy_at_first += is_first
-        if entry.busy < FAILURES or not self._others_succeed(entry, now):
+        entry.failures += 1
+        entry.failed_at_first += is_first
+        if entry.failures < FAILURES or not self._others_succeed(entry, now):
             return False
-        return self._busy_share(entry) ** entry.busy < UNLIKELY and _put_aside(entry, now)
+        return self._chance(entry) ** entry.failures < UNLIKELY and _put_aside(entry, now)
 
     def set_aside(self, key: str | None, now: float) -> Exception | None:
-        """The error of a key that is set aside; None when a message of this key may try the primary."""
+        """Return a new copy of the error for which the key is set aside; None if its messages may try the primary."""
         entry = self._keys.get(key) if key is not None else None
         if entry is None or entry.aside_until == 0.0:
             return None
-        if now < entry.aside_until:
-            return entry.cause
+        if now < entry.aside_until and entry.cause is not None:
+            return entry.cause.again()
         entry.aside_until = now + ASIDE  # one trial; others wait for its result
         return None
 
     def is_aside(self, key: str, now: float) -> bool:
-        """Whether a key is set aside, also by the trial of another message."""
+        """Whether a key is set aside, including while another message makes its trial."""
         entry = self._keys.get(key)
         return entry is not None and entry.aside_until > now
 
@@ -98,23 +113,30 @@ class FailingKeys:
         return sum(each.aside_until > now for each in list(self._keys.values()))
 
     def _others_succeed(self, entry: _Key, now: float) -> bool:
-        return self._accepted > entry.accepted_before and now - self._others_succeeded_at <= ASIDE
+        return self._sends.accepted > entry.before.accepted and now - self._others_succeeded_at <= ASIDE
 
-    def _busy_share(self, entry: _Key) -> float:
-        """The share of the other sends that were busy at first, 1 or more until enough were accepted."""
-        busy = self._busy_at_first - entry.busy_before - entry.busy_at_first
-        return (busy + 1) / (self._accepted - entry.accepted_before + 1)
+    def _chance(self, entry: _Key) -> float:
+        """Return the share of other sends whose first attempt failed, since this key began to fail or recently."""
+        own, sends = entry.failed_at_first, self._sends
+        return max(sends.share(entry.before, own), sends.share(self._earlier, own))
 
-    def _failing(self, key: str, cause: Exception | None, now: float) -> _Key:
-        entry = self._keys.setdefault(key, _Key(self._accepted, self._busy_at_first))
+    def _turn(self, now: float) -> None:
+        if now >= self._turns_at:
+            self._earlier, self._lately = self._lately, replace(self._sends)
+            self._turns_at = now + LATELY
+
+    def _failing(self, key: str, cause: Exception, now: float) -> _Key:
+        entry = self._keys.get(key)
+        if entry is None:
+            entry = self._keys[key] = _Key(replace(self._sends))
         self._keys.move_to_end(key)
         while len(self._keys) > MAX_KEYS:
             self._keys.popitem(last=False)
-        entry.failed_at, entry.cause = now, cause
+        entry.failed_at, entry.cause = now, RememberedFailure.of(cause)
         return entry
 
 
 def _put_aside(entry: _Key, now: float) -> bool:
-    """Set a key aside, or leave it so for longer; return whether that is new."""
+    """Set a key aside, or extend the time for which it is; return whether it was not set aside before."""
     is_new, entry.aside_until = entry.aside_until == 0.0, now + ASIDE
     return is_new

@@ -4,9 +4,9 @@
     a message is parked      its session is fenced
     an empty peek            no message parked before the peek is left: the session, or the whole queue, is open
 
-A parked message leaves its ordered backlog queue only after the primary accepted it. So a queue, or a session of it,
-that is empty proves that all messages parked there earlier have arrived, and the next message may go to the primary
-without overtaking any. A park attempt that overlaps the peek proves nothing: its session stays fenced.
+A parked message leaves its ordered backlog queue only after the primary accepted it. So if the queue, or the session in
+it, is empty, all messages parked there earlier have arrived, and the next message may go to the primary without
+overtaking any. A park attempt that overlaps the peek proves nothing: its session stays fenced.
 
 Pure: times are seconds of a monotonic clock, passed as arguments. Not thread-safe.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sbpair.pair.envelope.ordering import SessionPlace
 
@@ -22,22 +23,21 @@ PEEK_EVERY = 1.0  # minimum seconds between two peeks of a session, and between 
 MAX_SESSIONS = 100_000  # remembered per queue; beyond, the queue counts as unknown
 
 
-@dataclass(frozen=True, slots=True)
-class PeekRequest:
+class PeekRequest(NamedTuple):
     """A request to peek at an ordered backlog queue: at the session ``parked_id``, or at the whole queue if it is None.
 
     ``began`` is the number of attempts that the fence had counted when the peek started. Those attempts were parked
     before the peek, so it sees their messages.
     """
 
-    index: int
+    queue: int
     parked_id: str | None
     began: int
 
 
 @dataclass(slots=True)
 class _Session:
-    """A fenced session. ``parked_at`` is a count of the fence; ``attempts`` are in progress."""
+    """A fenced session. ``parked_at`` is a count of the fence; ``attempts`` is how many are in progress."""
 
     parked_at: int = 0
     attempts: set[object] = field(default_factory=set)
@@ -92,18 +92,19 @@ class Fence:
         session.attempts.add(by)
 
     def park_ended(self, place: SessionPlace, by: object = None) -> None:
-        """Record that an attempt ended, with any result. From now on a peek can prove that its message is gone."""
+        """Record that an attempt to park ended, with any result. Later peeks can prove that its message is gone."""
         session = self._queues[place.queue].fenced.get(place.parked_id)
         if session is not None:  # else :meth:`forget` was called meanwhile
+            session.parked_at = self._next()  # first: without an attempt, only this keeps it fenced
             session.attempts.discard(by)
-            session.parked_at = self._next()
 
     def next_peek(self, place: SessionPlace, now: float) -> PeekRequest | None:
-        """The peek that may open a fenced session now; None if the session is open, or if it is too early.
+        """Return the peek that may open a fenced session now; None if the session is open, or if it is too early.
 
         The whole queue is peeked first, since one empty answer opens all of its sessions; then the session.
         """
         if self.lets_pass(place):
+            self._see()  # apply the last peek, if that was interrupted
             return None
         queue = self._queues[place.queue]
         if now >= queue.peeked_at + PEEK_EVERY:
@@ -120,7 +121,7 @@ class Fence:
 
     def note_empty_peek(self, peek: PeekRequest) -> int:
         """Record a peek that found no message. Returns the number of fenced sessions that it opened."""
-        queue = self._queues[peek.index]
+        queue = self._queues[peek.queue]
         asked = queue.fenced if peek.parked_id is None else (peek.parked_id,)
         opened = [name for name in asked if _is_proved(queue.fenced.get(name), peek.began)]
         for name in opened:
@@ -132,8 +133,11 @@ class Fence:
             queue.cleared.clear()
         elif opened and not queue.is_known:
             queue.cleared.add(peek.parked_id)
-        self.is_open = all(each.is_known and not each.fenced for each in self._queues)
+        self._see()
         return len(opened)
+
+    def _see(self) -> None:
+        self.is_open = all(each.is_known and not each.fenced for each in self._queues)
 
     def forget(self) -> None:
         """Start over in a forked child, which does not know what the parent parks."""

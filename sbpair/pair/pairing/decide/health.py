@@ -7,40 +7,41 @@
      '------- ping accepted, trial passed, or marked healthy ---------'
 
 Every attempt at the primary is counted (attempts.py). An entity also becomes suspect, and fails over after a whole
-interval of trouble, when the share of failed attempts reaches ``failover_share``. A success ends the
-suspicion unless five or more attempts failed in the interval; then most of the last attempts must succeed.
+interval of trouble, when the share of failed attempts reaches ``failover_share``. A success ends the suspicion, except
+when five or more attempts failed in the interval: then most of the last attempts must succeed.
 
-After an outage without a success one accepted ping ends the failover. After a failover by share, or a relapse,
-two accepted pings in a row begin a *trial*: the entity stays FAILED_OVER, and a growing part of the sends goes to the
-primary. A failed trial ends it; after ``return_over`` without one the entity is healthy.
+After an outage without a success one accepted ping ends the failover. After a failover by share, or a relapse, two
+accepted pings in a row begin a *trial*: the entity stays FAILED_OVER, and a growing part of the sends goes to the
+primary. If one of these sends fails, the trial ends and pings start again; if none fails during ``return_over``, the
+entity is healthy.
 
 Messages sent after the recovery overtake those that still wait in a backlog.
 
-An operator can move an entity from any state to FAILED_OVER (``fail_over``) or to HEALTHY (``mark_path_healthy``),
-and hold it in FAILED_OVER, where it is not pinged until it is released.
+An operator can move an entity from any state to FAILED_OVER (``fail_over``) or to HEALTHY (``mark_path_healthy``), and
+hold it in FAILED_OVER, where it is not pinged until it is released.
 
-A ping can succeed while sends fail, for example when one partition is down and pings reach another. An
-entity that fails again within a minute of its recovery has *relapsed*: its first ping is delayed by one ping
-interval, and by twice the previous delay after each further relapse, up to five minutes.
+A ping can succeed while sends fail, for example when one partition is down and pings reach another. An entity that
+fails again within a minute of its recovery has *relapsed*: its first ping is delayed by one ping interval. The delay
+doubles with each further relapse, up to five minutes.
 
 The module performs no I/O and reads no clock: the caller passes the current time and asks when to call back.
-classify.py decides which errors are failures. A busy service counts as unavailable only with a ``busy_limit``, once
-it has been busy for that long without a success.
+classify.py decides which errors are failures. A busy service counts as unavailable only with a ``busy_limit``, once it
+has been busy for that long without a success.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-from .attempts import RecentAttempts
+from .attempts import MIN_FAILURES, RecentAttempts
 from .primary_breaker import PrimaryBreaker
 
 
 class EntityState(Enum):
-    """How the senders of a pairing see one primary entity."""
+    """The state of one primary entity, as the senders of a pairing see it."""
 
     HEALTHY = "healthy"  # sends go to the primary
     SUSPECT = "suspect"  # sends still go to the primary, and the failover interval runs
@@ -64,10 +65,11 @@ class Input(Enum):
 
 DEFAULT_RETURN_SECONDS = 30.0
 DEFAULT_LONGEST_ATTEMPT = 4.0
-BYTES_PER_SECOND = 64 * 1024  # a slow but sound connection; a larger message may take longer by so much
+FEW_FAILURES = MIN_FAILURES - 1  # after which a success ends the suspicion
 FIRST_TRIAL_SHARE = 0.05  # of the sends, at the begin of a return
 PINGS_BEFORE_TRIAL = 2
 CALM = 60.0  # seconds after a recovery within which a failure is a relapse
+MAX_RAISED = 64
 MAX_HOLD_SECONDS = 300.0  # maximum delay in seconds of the first ping, unless the ping interval is longer
 
 _H, _S, _F = EntityState.HEALTHY, EntityState.SUSPECT, EntityState.FAILED_OVER
@@ -93,8 +95,7 @@ TRANSITIONS: dict[tuple[EntityState, Input], EntityState] = {
 #   FAILED_OVER + SUCCESS: a send started before the failover may still succeed; only a ping or an operator ends it.
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """A change of an entity's state."""
 
     before: EntityState
@@ -102,13 +103,12 @@ class Transition:
     cause: Input
 
 
-@dataclass(frozen=True, slots=True)
-class HealthPolicy:
-    """How the share of failed attempts is judged, and how an entity returns; times in seconds.
+class HealthPolicy(NamedTuple):
+    """The policy by which the share of failed attempts is judged, and an entity returns; times in seconds.
 
-    ``failover_share`` from above 0 to 1, where 1 judges by the interval alone. ``slow_after`` is the time after which
-    an accepted attempt counts as failed for the share. ``return_over`` is the length of a return by trial, 0 for
-    none; ``returns_always`` has every failover end by one, not only those by share and relapses.
+    ``failover_share`` is above 0 and at most 1; with 1, only the interval counts. An attempt that is accepted only
+    after ``slow_after`` counts as failed for the share. ``return_over`` is the length of a return by trial, 0 for none.
+    With ``returns_always``, every failover ends by a trial, not only one by share or after a relapse.
     """
 
     failover_share: float = 0.5
@@ -117,22 +117,13 @@ class HealthPolicy:
     returns_always: bool = False
 
 
-def without_transfer(took: float, size: int) -> float:
-    """The seconds of an attempt less those that ``size`` bytes may take on a slow connection."""
-    return max(0.0, took - transfer_seconds(size))
-
-
-def transfer_seconds(size: int) -> float:
-    """The seconds that this many bytes may take on a slow connection."""
-    return size / BYTES_PER_SECOND
-
-
 class EntityHealth:
     """The health of one primary entity, shared by all its senders.
 
     Times and intervals are seconds of a monotonic clock. ``jitter`` returns the delay of the first ping after a
-    failover, and ``spread`` the factor of each ping interval. ``busy_limit`` is the time after which a busy
-    service counts as unavailable, None for never. ``longest`` is the longest patience with one attempt.
+    failover, and ``spread`` a factor for each ping interval. ``moved`` is called with each change of
+    :meth:`next_timer`. A service that has been busy for ``busy_limit`` counts as unavailable; None for never.
+    ``longest`` is the longest time that one attempt waits for its answer.
     """
 
     def __init__(
@@ -144,7 +135,9 @@ class EntityHealth:
         policy: HealthPolicy | None = None,
         spread: Callable[[], float] = lambda: 1.0,
         longest: float = DEFAULT_LONGEST_ATTEMPT,
+        moved: Callable[[float | None], None] = lambda _: None,
     ) -> None:
+        self._moved = moved
         self.state = EntityState.HEALTHY
         self.is_calm = True
         """Whether a success would change nothing: the entity is healthy, not busy, and no failure of it or of a
@@ -165,7 +158,7 @@ class EntityHealth:
         self._failover_interval = failover_interval
         self._ping_interval = ping_interval
         self._jitter = jitter
-        self._timer: float | None = None  # the next judgement, or the next ping
+        self._due: float | None = None
         self._recovered_at = -math.inf  # by a ping
         self._suspected_at = 0.0
         self._unanswered_since: float | None = None  # the first failure since a success, while suspect
@@ -173,6 +166,7 @@ class EntityHealth:
         self._is_held = False
         self._needs_trial = False
         self._pings_accepted = 0  # in a row
+        self._raised: dict[tuple[str, ...], float] = {}  # ids of rejected messages, and since when
 
     def send_succeeded(self, now: float, took: float = 0.0) -> list[Transition]:
         """Record an attempt that the primary accepted after ``took`` seconds."""
@@ -187,7 +181,9 @@ class EntityHealth:
         self._attempts.succeeded(now)
         self._unanswered_since = None
         transitions: list[Transition] = []
-        if self.state is EntityState.SUSPECT and (self._by_interval or self._attempts.is_over(now)):
+        if self.state is EntityState.SUSPECT and (
+            self._by_interval or self._attempts.is_over(now, FEW_FAILURES)
+        ):
             transitions = self._feed(Input.SUCCESS, now)
         self._update_calm(now)
         return transitions
@@ -197,11 +193,11 @@ class EntityHealth:
         return took >= self._policy.slow_after
 
     def failed_share(self, now: float) -> float:
-        """The share of the attempts that failed within the interval, 0.0 unless enough did to judge."""
+        """Return the share of attempts that failed within the interval; 0.0 if too few failed to judge."""
         return self._attempts.failed_share(now)
 
     def attempt_failed(self, now: float) -> list[Transition]:
-        """Record a failed attempt, which may be tried again."""
+        """Record a failed attempt, which may be retried."""
         if self.state is EntityState.FAILED_OVER:
             return self._trial_failed(now)
         self._attempts.failed(now)
@@ -209,6 +205,17 @@ class EntityHealth:
         if self.state is EntityState.SUSPECT and self._unanswered_since is None:
             self._unanswered_since = now
         return self._judge_share(now)
+
+    def is_bad_message(self, ids: tuple[str, ...]) -> bool:
+        """Whether these messages failed before, were raised to their caller, and other messages were accepted since."""
+        raised_at = self._raised.get(ids)
+        return raised_at is not None and self._attempts.accepted_at > raised_at
+
+    def raised(self, ids: tuple[str, ...], now: float) -> None:
+        """Record messages that the primary rejected, and that were stored nowhere else."""
+        self._raised.setdefault(ids, now)
+        if len(self._raised) > MAX_RAISED:
+            del self._raised[next(iter(self._raised))]
 
     def send_failed(self, now: float) -> list[Transition]:
         """Record a send that failed because the primary is unavailable; its attempts were recorded before."""
@@ -218,7 +225,7 @@ class EntityHealth:
         return transitions
 
     def busy_counts(self, now: float, pause: float = 0.0, *, is_first: bool = True) -> bool:
-        """Record a busy response, at the first attempt of a send or later, which asks for a pause in seconds.
+        """Record a *busy* response, which asks for a ``pause`` in seconds, to the first or a later attempt of a send.
 
         Returns whether it counts as a failure because the limit is reached.
         """
@@ -249,41 +256,43 @@ class EntityHealth:
         self._pings_accepted = 0
 
     def takes_trial(self, draw: float, now: float) -> bool:
-        """Whether a send goes to the primary as a trial; ``draw`` is its number from 0 to 1."""
+        """Whether a send goes to the primary as a trial; ``draw`` is a random number of the send from 0 to 1."""
         if self.returning_since is None or self.state is not EntityState.FAILED_OVER:
             return False
         progress = (now - self.returning_since) / self._policy.return_over
         return draw < FIRST_TRIAL_SHARE + (1 - FIRST_TRIAL_SHARE) * progress
 
     def fail_over(self, now: float, cause: Input = Input.FORCED) -> list[Transition]:
-        """Fail over on request of an operator; pings end it."""
+        """Fail over on request of an operator; pings end it. A return in progress ends, and pinging starts again."""
         self._forget_relapses()
+        self._end_return(now)
         transitions = self._feed(cause, now)
         self._needs_trial = self._policy.returns_always and self._policy.return_over > 0
         return transitions
 
     def hold(self, now: float) -> list[Transition]:
         """Fail over, and stay failed over without pings until :meth:`release` or :meth:`mark_healthy`."""
-        self._is_held = True
         transitions = self.fail_over(now, Input.HELD)
         self.returning_since = None
+        self._is_held = True
         self._timer = None  # pings are billed, and would change nothing
         return transitions
 
     def release(self, now: float) -> None:
         """End a hold: resume pinging."""
         if self._is_held:
-            self._is_held = False
             self._timer = now + self._jitter()
+            self._is_held = False
 
     def mark_healthy(self, now: float) -> list[Transition]:
         """Return to HEALTHY on request of an operator; ends a hold."""
-        self._is_held = False
         self._forget_relapses()
-        return self._feed(Input.MARKED_HEALTHY, now)
+        transitions = self._feed(Input.MARKED_HEALTHY, now)
+        self._is_held = False
+        return transitions
 
     def earliest_failover(self, now: float) -> float:
-        """The earliest time at which this entity can be failed over; ``now`` if it is."""
+        """Return the earliest time at which this entity can be failed over; ``now`` if it already is."""
         if self.state is EntityState.FAILED_OVER:
             return now
         since = self._unanswered_since
@@ -292,9 +301,9 @@ class EntityHealth:
         return max(now, (now if since is None else since) + self._failover_interval)
 
     def next_timer(self) -> float | None:
-        """When to call :meth:`handle_timer` next; None for never.
+        """Return when to call :meth:`handle_timer` next; None for never.
 
-        Set while the entity is SUSPECT, or FAILED_OVER and not held.
+        Not None while the entity is SUSPECT, or FAILED_OVER and not held.
         """
         return self._timer
 
@@ -306,32 +315,55 @@ class EntityHealth:
             return self._judge(now), False
         if self.returning_since is not None:
             return self._feed(Input.TRIAL_PASSED, now), False
+        if self.state is EntityState.HEALTHY:  # its transition was interrupted
+            self._timer = None
+            return [], False
         self._timer = now + self._ping_interval * self._spread()
         return [], True
 
     @property
+    def _timer(self) -> float | None:
+        """Return the time of the next judgement or ping."""
+        return self._due
+
+    @_timer.setter
+    def _timer(self, at: float | None) -> None:
+        self._moved(at)
+        self._due = at
+
+    def ping_by(self, at: float) -> None:
+        """Ping at this time if the next ping is later; does nothing while the entity is held or returning."""
+        is_waiting = self.state is EntityState.FAILED_OVER and self.returning_since is None
+        if is_waiting and self._timer is not None and at < self._timer:
+            self._timer = at
+
+    @property
     def _by_interval(self) -> bool:
-        """Whether the articles hold to the letter: only an interval without a success fails over."""
+        """Whether only an interval without any success causes failover, as in the articles on paired namespaces."""
         return self._policy.failover_share >= 1.0
 
     def _judge(self, now: float) -> list[Transition]:
-        """What the timer decides about a suspect."""
+        """Decide about a suspect entity when its timer fires."""
         since = self._unanswered_since
         if since is not None and now >= since + self._failover_interval:
             return self._feed(Input.ELAPSED, now)
         transitions = self._judge_share(now)
         if transitions:
             return transitions
-        if since is None and self._attempts.is_over(now):
+        if since is None and self._attempts.is_over(now, FEW_FAILURES):
             return self._feed(Input.TROUBLE_OVER, now)
         due = self._attempts.next_judgement(now)
         self._timer = due if since is None else min(due, since + self._failover_interval)
         return []
 
     def _judge_share(self, now: float) -> list[Transition]:
-        """Suspect, or after a whole interval of trouble fail over, by the share of failed attempts."""
+        """Become suspect by the share of failed attempts, or fail over after a whole interval of trouble."""
         share = self._policy.failover_share
-        if self._by_interval or not self._attempts.is_bad(share, now) or self._attempts.is_over(now):
+        if (
+            self._by_interval
+            or not self._attempts.is_bad(share, now)
+            or self._attempts.is_over(now, FEW_FAILURES)
+        ):
             return []
         if self.state is EntityState.HEALTHY:
             return self._feed(Input.SHARE, now)
@@ -341,12 +373,15 @@ class EntityHealth:
         return []
 
     def _trial_failed(self, now: float) -> list[Transition]:
-        """A trial failed: pings begin anew."""
+        """Record a failed trial: pings start again."""
+        self._end_return(now)
+        return []
+
+    def _end_return(self, now: float) -> None:
         self._pings_accepted = 0
         if self.returning_since is not None:
-            self.returning_since = None
             self._timer = now + self._ping_interval * self._spread()
-        return []
+            self.returning_since = None
 
     def _update_calm(self, now: float) -> None:
         is_clean = self._busy.failing_since is None and self.breaker.is_clean(now)
@@ -358,15 +393,21 @@ class EntityHealth:
         after = TRANSITIONS.get((before, cause), before)
         if after is before:
             return []
-        self.state = after
-        _ENTER[after](self, cause, now)
+        # A signal handler may raise between any two lines: a timer is set before the state that needs it, and removed
+        # after that state.
+        if after is EntityState.HEALTHY:
+            self.state = after
+            self._enter_healthy(cause, now)
+        else:
+            _ENTER[after](self, cause, now)
+            self.state = after
         return [Transition(before, after, cause)]
 
     def _enter_healthy(self, cause: Input, now: float) -> None:
         self._timer = self.returning_since = self._unanswered_since = None
         if cause in (Input.PING_ACCEPTED, Input.TRIAL_PASSED):
             self._recovered_at = now
-        if cause is Input.MARKED_HEALTHY:  # otherwise trouble that comes again does not start from nothing
+        if cause is Input.MARKED_HEALTHY:  # otherwise earlier failures still count if the trouble returns
             self._attempts.forget()
         if cause is not Input.SUCCESS:
             self._busy.forget()
@@ -382,7 +423,7 @@ class EntityHealth:
         self._timer = (self._unanswered_since or now) + self._failover_interval
 
     def _enter_failed_over(self, cause: Input, now: float) -> None:
-        self.is_calm = False
+        self.is_calm = self._is_held = False
         self._pings_accepted, self.returning_since = 0, None
         delay = self._first_ping_delay()
         self._needs_trial = self._policy.return_over > 0 and (
@@ -391,7 +432,7 @@ class EntityHealth:
         self._timer = now + delay + self._jitter()
 
     def _first_ping_delay(self) -> float:
-        """0.0, or after a relapse a delay that doubles each time."""
+        """Return the delay of the first ping: 0.0, or after a relapse a delay that doubles each time."""
         if self._suspected_at - self._recovered_at > CALM:
             self._relapses = 0
             return 0.0
@@ -400,12 +441,11 @@ class EntityHealth:
         return min(self._ping_interval * 2.0 ** min(self._relapses - 1, 16), longest)
 
     def _forget_relapses(self) -> None:
-        """An operator's decision overrides the history."""
+        """Forget earlier relapses, because an operator has decided."""
         self._recovered_at, self._relapses = -math.inf, 0
 
 
 _ENTER: dict[EntityState, Callable[[EntityHealth, Input, float], None]] = {
-    EntityState.HEALTHY: EntityHealth._enter_healthy,
     EntityState.SUSPECT: EntityHealth._enter_suspect,
     EntityState.FAILED_OVER: EntityHealth._enter_failed_over,
 }

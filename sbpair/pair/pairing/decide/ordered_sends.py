@@ -12,6 +12,7 @@ A session never changes its queue. Pure, as :mod:`.pair`, of which this is a par
 from __future__ import annotations
 
 from collections.abc import Generator
+from random import Random
 
 from sbpair.pair.envelope.ordering import SessionPlace, place_of
 
@@ -19,7 +20,7 @@ from ..events import FenceOpened, FenceUnproved, PairingEvent
 from ..outcome import Failure, Refused, Stored, Stranded
 from .backlog_sends import parked
 from .fence import Fence, PeekRequest
-from .retry import Retries, RetryPolicy
+from .retry import RetryPolicy
 from .room import Room
 from .rotation import SideBreaker
 from .steps import (
@@ -28,6 +29,7 @@ from .steps import (
     Pause,
     Peek,
     Result,
+    Retries,
     SendFlow,
     SendState,
     Step,
@@ -47,18 +49,24 @@ class OrderedSends:
     """
 
     def __init__(
-        self, count: int, retry: RetryPolicy, events: list[PairingEvent], room: Room, secondary: SideBreaker
+        self,
+        count: int,
+        retry: RetryPolicy,
+        rng: Random,
+        events: list[PairingEvent],
+        room: Room,
+        secondary: SideBreaker,
     ) -> None:
         self._secondary = secondary
         self.fence = Fence(count)
         self._count = count
-        self._retry = retry
+        self._retry, self._rng = retry, rng
         self._events = events
         self._room = room
         self._unproved: set[int] = set()  # queues whose last peek failed
 
     def place(self, path: str, session: str) -> SessionPlace:
-        """The backlog queue and the parked id of this session."""
+        """Return the backlog queue and the parked id of this session."""
         return place_of(path, session, self._count)
 
     def pass_fence(self, send: SendState, now: float) -> Generator[Step, Result, tuple[float, bool]]:
@@ -68,18 +76,18 @@ class OrderedSends:
         place = self.place(send.path, send.session)
         while (peek := self.fence.next_peek(place, now)) is not None and now < send.deadline:
             until = now + min(MAX_PEEK_SECONDS, (send.deadline - now) / 2)
-            result = yield Peek(self._count + peek.index, peek.parked_id, until)
+            result = yield Peek(self._count + peek.queue, peek.parked_id, until)
             now = self._peek_answered(send, peek, result)
         return now, not self.fence.lets_pass(place)
 
     def _peek_answered(self, send: SendState, peek: PeekRequest, result: Result) -> float:
-        backlog, classification = self._count + peek.index, result.classification
+        backlog, classification = self._count + peek.queue, result.classification
         if classification is not None and not classification.is_missing:
-            if peek.index not in self._unproved:
-                self._unproved.add(peek.index)
+            if peek.queue not in self._unproved:
+                self._unproved.add(peek.queue)
                 self._events.append(FenceUnproved(result.now, send.path, backlog, classification.why))
             return result.now
-        self._unproved.discard(peek.index)
+        self._unproved.discard(peek.queue)
         if result.is_empty or classification is not None:  # a queue that does not exist holds nothing
             opened = self.fence.note_empty_peek(peek)
             if opened:
@@ -90,7 +98,7 @@ class OrderedSends:
         """Park in the session's own queue; if that fails, the send fails."""
         place, me, is_trial = self.place(send.path, session), object(), self._secondary.is_open
         if not self._secondary.may_ask(now) and self._secondary.cause is not None:
-            return Stranded((*send.causes, self._secondary.cause))
+            return Stranded((*send.causes, self._secondary.cause.again()))
         try:
             self.fence.park_began(place, me)
             return (yield from self._tried(send, self._count + place.queue, now, is_trial))
@@ -103,7 +111,7 @@ class OrderedSends:
 
     def _tried(self, send: SendState, backlog: int, now: float, is_trial: bool) -> SendFlow:
         is_fresh = is_created = False
-        retries = Retries(self._retry)
+        retries = Retries(self._retry, self._rng)
         while True:
             until = max(now, min(send.deadline, now + MAX_ATTEMPT_SECONDS))
             result = yield Attempt(backlog, until, is_fresh, is_over_idle=is_trial)

@@ -11,17 +11,18 @@
                        backlog_sends.py, ordered_sends.py ------> Stored
                           '-- all failed: SpoolMessages; or Pause, and the primary again; or Stranded
 
-With ``suspect_policy="raise"`` what fails before the entity has failed over is tried again, and raised.
+With ``suspect_policy="raise"``, a send that fails before the entity has failed over is retried, and its last error
+raised.
 
 The flow yields steps, is sent their results and returns the outcome. The blocking and the asyncio runtime drive the
-same generator. Times are seconds of a monotonic clock, passed as arguments. The module uses no clock, thread, socket
-or SDK.
+same generator. Times are seconds of a monotonic clock, passed as arguments. The module uses no clock, thread, socket or
+SDK.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -45,6 +46,7 @@ from ..events import (
 from ..outcome import Classification, Failure, ParkReason, Refused, Stored, Stranded
 from .backlog_sends import BacklogSends, is_filling
 from .condition import EntityCondition
+from .due import Pings, Timers
 from .failing_keys import FailingKeys
 from .health import (
     DEFAULT_LONGEST_ATTEMPT,
@@ -52,12 +54,10 @@ from .health import (
     EntityState,
     HealthPolicy,
     Transition,
-    transfer_seconds,
-    without_transfer,
 )
 from .ordered_sends import OrderedSends
-from .patience import MIN_PATIENCE, Patience, Waiting
-from .retry import NO_RETRIES, Retries, RetryPolicy, busy_pause
+from .patience import MIN_PATIENCE, Patience, Waiting, transfer_seconds, without_transfer
+from .retry import NO_RETRIES, RetryPolicy, busy_pause
 from .room import BacklogSize, Room
 from .rotation import Choice, Rotation, SideBreaker
 from .steps import (
@@ -67,6 +67,7 @@ from .steps import (
     Pause,
     Peek,
     Result,
+    Retries,
     SendFlow,
     SendState,
     SpoolMessages,
@@ -125,7 +126,7 @@ class Pair:
     ) -> None:
         self._policy = policy or HealthPolicy()
         self._attempt_timeout = attempt_timeout
-        # where an attempt is raised, another is a copy: it waits until it would count as slow
+        # if attempts are raised, a retry makes a copy: so an attempt waits until it counts as slow
         self._longest_raised = max(attempt_timeout, self._policy.slow_after)
         self._max_first_ping_delay = min(max_first_ping_delay, ping_interval)
         self._keys: dict[str, FailingKeys] = {}
@@ -141,7 +142,9 @@ class Pair:
         self._rng = rng
         self._entities: dict[str, EntityHealth] = {}
         self._paths: dict[str, str] = {}
-        self._pinging: set[str] = set()
+        self._timers = Timers()
+        self._ailing: set[str] = set()  # suspect or failed over
+        self._pings = Pings(ping_interval * (1.0 - PING_SPREAD))  # a ping that is due early is not delayed
         self._events: list[PairingEvent] = []
         self.rotation = Rotation(backlog_count, rng)
         self.room = Room(rng)
@@ -150,12 +153,12 @@ class Pair:
             self.rotation, rng, self._events, self.room, secondary, Patience(attempt_timeout)
         )
         if keeps_order:
-            self.ordered = OrderedSends(backlog_count, retry, self._events, self.room, secondary)
+            self.ordered = OrderedSends(backlog_count, retry, rng, self._events, self.room, secondary)
 
     # -- entity state
 
     def state_of(self, path: str) -> EntityState:
-        """The state of an entity, shared by all its senders."""
+        """Return the state of an entity, shared by all its senders."""
         health = self._entities.get(path_key(path))
         return EntityState.HEALTHY if health is None else health.state
 
@@ -166,12 +169,18 @@ class Pair:
         return is_half_open or health.state is EntityState.FAILED_OVER
 
     def fail_over(self, path: str, now: float) -> None:
-        """Fail the entity over on request of an operator; a ping ends it."""
-        self._emit(path, self._health(path).fail_over(now), now)
+        """Fail the entity over on request of an operator; a ping ends it. A return by trial in progress ends."""
+        health = self._health(path)
+        was_returning = health.returning_since is not None
+        self._emit(path, health.fail_over(now), now)
+        self._tell_return_ended(path, was_returning, "fail_over was called", now)
 
     def hold(self, path: str, now: float) -> None:
         """Fail the entity over until it is released or marked healthy."""
-        self._emit(path, self._health(path).hold(now), now)
+        health = self._health(path)
+        was_returning = health.returning_since is not None
+        self._emit(path, health.hold(now), now)
+        self._tell_return_ended(path, was_returning, "hold was called", now)
 
     def release(self, path: str, now: float) -> None:
         """End the hold of an entity: pings can end its failover again."""
@@ -182,7 +191,7 @@ class Pair:
         self._emit(path, self._health(path).mark_healthy(now), now)
 
     def conditions(self, now: float) -> dict[str, EntityCondition]:
-        """What is half down about each entity, by path. May be called in any thread."""
+        """Return the degraded parts of each entity, by path. May be called in any thread."""
         return {
             self._paths[key]: EntityCondition(
                 health.state,
@@ -193,10 +202,9 @@ class Pair:
             for key, health in list(self._entities.items())
         }
 
-    @property
-    def is_secondary_silent(self) -> bool:
-        """Whether the secondary failed as a whole, and is asked once a second."""
-        return self._backlogs.secondary.is_open
+    def is_secondary_silent(self, now: float) -> bool:
+        """Whether the secondary failed as a whole within the last minute, so that it is tried only once a second."""
+        return self._backlogs.secondary.was_silent(now)
 
     # -- events, timers and pings
 
@@ -211,7 +219,7 @@ class Pair:
         return len(self._events)
 
     def events_since(self, count: int) -> list[PairingEvent]:
-        """The pending events but the first ``count``; they stay pending."""
+        """Return the pending events except the first ``count``; they stay pending."""
         return self._events[count:]
 
     def events(self) -> list[PairingEvent]:
@@ -219,29 +227,35 @@ class Pair:
         return self.pass_to(list.clear)
 
     def pass_to(self, take: Callable[[list[PairingEvent]], None]) -> list[PairingEvent]:
-        """As :meth:`events`, but ``take`` empties their list."""
+        """Return the events since the last call, as :meth:`events`, but let ``take`` empty the pending list."""
         pending = list(self._events)
         take(self._events)
         return pending
 
     def next_timer(self) -> float | None:
-        """When to call :meth:`handle_timer` next; None for never."""
-        timers = [timer for health in self._entities.values() if (timer := health.next_timer()) is not None]
-        return min(timers, default=None)
+        """Return when to call :meth:`handle_timer` next; None for never."""
+        return 0.0 if self._pings.is_ready else self._timers.next()
 
     def handle_timer(self, now: float) -> list[str]:
         """Advance time to ``now``; return the paths to ping.
 
         Call :meth:`ping_finished` or :meth:`ping_lost` once for each.
         """
-        due: list[str] = []
-        for key, health in self._entities.items():
+        for key in self._timers.due(now):
+            health = self._entities[key]
             transitions, is_ping_due = health.handle_timer(now)
             self._emit(self._paths[key], transitions, now)
-            if is_ping_due and key not in self._pinging:  # at most one ping per entity at a time
-                self._pinging.add(key)
-                due.append(self._paths[key])
-        return due
+            if is_ping_due:
+                self._pings.due(key, now)
+            self._timers.set(key, health.next_timer())
+        return [self._paths[key] for key in self._pings.take(now) if self._is_pinged(key)]
+
+    def _is_pinged(self, key: str) -> bool:
+        """Whether an entity whose ping is due is still failed over."""
+        if self._entities[key].state is EntityState.FAILED_OVER:
+            return True
+        self._pings.lost(key)
+        return False
 
     def ping_left(self, path: str, now: float, *, is_billed: bool = True) -> None:
         """Record that a ping is sent, which is billed whatever its result, or that a link is opened instead."""
@@ -253,14 +267,23 @@ class Pair:
 
     def ping_finished(self, path: str, refusal: Classification | None, now: float) -> None:
         """Record the result of a ping: accepted if ``refusal`` is None. After a refusal pinging continues."""
-        self._pinging.discard(path_key(path))
         health = self._health(path)
+        if refusal is not None and refusal.is_own:  # it was not sent
+            self._pings.lost(path_key(path))
+        else:
+            is_lost = refusal is not None and refusal.is_of_side and refusal.failure is Failure.UNAVAILABLE
+            self._ping_soon(self._pings.finished(path_key(path), is_answered=not is_lost), now)
         if refusal is None:
             self._ping_accepted(path, health, now)
             return
         health.ping_failed()
         if self.state_of(path) is EntityState.FAILED_OVER:
             self._events.append(PingFailed(now, path, refusal.why))
+
+    def _ping_soon(self, keys: Sequence[str], now: float) -> None:
+        """Ping entities that were due while the namespace was out of reach."""
+        for key in keys:
+            self._entities[key].ping_by(now + self._first_ping_delay())
 
     def _ping_accepted(self, path: str, health: EntityHealth, now: float) -> None:
         was_returning = health.returning_since is not None
@@ -272,14 +295,16 @@ class Pair:
         """Record that a link to the primary entity could not be opened after its send had given up."""
         if classification.failure is Failure.UNAVAILABLE and not classification.is_own:
             health = self._health(path)
+            was_returning = health.returning_since is not None
             self._emit(path, [*health.attempt_failed(now), *health.send_failed(now)], now, classification.why)
+            self._tell_return_ended(path, was_returning, classification.why, now)
 
     def secondary_answered(self, now: float) -> None:
-        """Record that a probe found the secondary available: sends ask it again at once."""
+        """Record that a probe found the secondary available: from now on sends try it."""
         self._backlogs.secondary.succeeded(now)
 
     def sized(self, found: Mapping[int, BacklogSize] | None, now: float) -> None:
-        """Record the sizes of backlog queues as the service counts them; None when the key may not see them."""
+        """Record the sizes of backlog queues as the service counts them; None when the key may not read them."""
         if found is None:
             self.room.refused()
         else:
@@ -287,11 +312,11 @@ class Pair:
 
     def ping_lost(self, path: str) -> None:
         """Forget a ping that ended without a result, so that the next one is sent when due."""
-        self._pinging.discard(path_key(path))
+        self._pings.lost(path_key(path))
 
     def pings_lost(self) -> None:
         """Forget the pings in progress, after a fork, so that they are sent again when due."""
-        self._pinging.clear()
+        self._pings.all_lost()
 
     def forked(self) -> None:
         """Reset, in a forked child, the state that applies to the parent only."""
@@ -312,21 +337,23 @@ class Pair:
         first: Result | None = None,
         spool: SpoolUse = SpoolUse.NEVER,
         message_ids: Callable[[], tuple[str, ...]] = tuple,
+        checksums: Callable[[], tuple[int, ...]] = tuple,
         session: str | None = None,
         key: Callable[[], str | None] = lambda: None,
         size: Callable[[], int] = lambda: 0,
     ) -> SendFlow:
-        """The flow of one message, or of one batch of ``count`` messages.
+        """Return the flow of one message, or of one batch of ``count`` messages.
 
-        ``first`` is the result of an attempt at the primary that was already made on the fast path. ``message_ids``
-        is called only when an event needs the ids. ``session`` is the session whose order is kept: the caller
-        runs one flow of a session at a time. ``key`` returns the session id or partition key that pins the messages
-        to one partition, None for several or none; ``size`` returns their size in bytes.
+        ``first`` is the result of an attempt at the primary that was already made on the fast path. ``message_ids`` and
+        ``checksums``, those of the bodies, are called only when an event needs them. ``session`` is the session whose
+        order is kept; the caller runs only one flow of a session at a time. ``key`` returns the session id or partition
+        key that pins the messages to one partition, None for several or none; ``size`` returns their size in bytes.
         """
         send = SendState(
             path,
             count,
             message_ids,
+            checksums,
             choice,
             deadline,
             deadline - now,
@@ -339,6 +366,8 @@ class Pair:
         )
         outcome = yield from self._send(send, now, first, spool)
         if not isinstance(outcome, Stored) and spool is not SpoolUse.FROM_IT:
+            if send.is_rejected:
+                self._health(path).raised(message_ids(), send.now)
             self._events.append(SendRaised(send.now, path, outcome.cause, *send.next_report()[1:]))
         return outcome
 
@@ -359,7 +388,7 @@ class Pair:
             if not self.redirects_suspects:
                 return Refused(aside, False, False, Failure.UNAVAILABLE)
             may_try, send.reason = False, ParkReason.NOT_ASKED
-        retries, is_last_resort = Retries(self._retry), False
+        retries, is_last_resort = Retries(self._retry, self._rng), False
         while True:
             if may_try:
                 if first is None and health.state is EntityState.FAILED_OVER:
@@ -389,15 +418,15 @@ class Pair:
                 send.reason = ParkReason.FAILED_OVER
 
     def _asks_again(self, send: SendState, health: EntityHealth, retries: Retries) -> float | None:
-        """When to ask the primary once more for a message that no backlog queue took; None for never."""
+        """Return when to retry the primary for a message that no backlog queue accepted; None for never."""
         if not self.redirects_suspects or health.state is EntityState.FAILED_OVER:
             return None
         if send.busy_until > send.now:
             return send.busy_until if send.busy_until < send.deadline else None
-        return retries.next_at(send.now, send.deadline)
+        return retries.next_at(send.now, send.deadline, send.deadline - reserve(send.budget))
 
     def _may_try(self, send: SendState, health: EntityHealth, now: float) -> bool:
-        """Whether a send tries the primary: unless failed over, or as a trial of its return."""
+        """Whether a send tries the primary: always unless failed over, then only as a trial of its return."""
         if health.state is not EntityState.FAILED_OVER:
             return True
         if health.returning_since is None:
@@ -407,7 +436,7 @@ class Pair:
         return health.takes_trial(draw, now)
 
     def _set_aside(self, send: SendState, now: float) -> Exception | None:
-        """The error with which the key of this send failed, while the key is set aside."""
+        """Return the error with which the key of this send failed, while the key is set aside."""
         keys = self._keys.get(path_key(send.path))
         return keys.set_aside(send.key(), now) if keys else None
 
@@ -417,9 +446,9 @@ class Pair:
         return (yield from self._backlogs.park(send, now))
 
     def _ask_primary(self, send: SendState, health: EntityHealth, parked: Stranded, now: float) -> SendFlow:
-        """Ask the primary for a message from the spool that no backlog queue takes, unless it was asked or is held.
+        """Try the primary with a spooled message that no backlog queue accepts, unless it was tried or is held.
 
-        A failed-over one is asked as by a ping, and one that is in doubt whatever the breaker says.
+        A failed-over entity is tried as by a ping, any other regardless of its breaker.
         """
         now, is_away = max(now, send.now), health.state is EntityState.FAILED_OVER
         may_ask = health.next_timer() is not None if is_away else send.reason is ParkReason.NOT_ASKED
@@ -431,7 +460,7 @@ class Pair:
         return outcome if isinstance(outcome, (Stored, Refused)) else Stranded(tuple(send.causes))
 
     def _is_fenced(self, send: SendState) -> bool:
-        """Whether older messages of the session of this send may be parked."""
+        """Whether older messages of the send's session may still be parked."""
         if self.ordered is None or send.session is None:
             return False
         return not self.ordered.fence.lets_pass(self.ordered.place(send.path, send.session))
@@ -461,10 +490,10 @@ class Pair:
     def _try_once(
         self, send: SendState, health: EntityHealth, now: float, first: Result | None, is_last_resort: bool
     ) -> Generator[Step, Result, Stored | Refused | float]:
-        """Try the primary where what it does not accept can be parked: one answer, and another after *busy*.
+        """Try the primary when other messages can be parked: one attempt, and another after *busy*.
 
-        Returns the current time if the message must be parked. ``is_last_resort``: no backlog queue took it, so the
-        breaker is not asked.
+        Returns the current time if the message must be parked. With ``is_last_resort``, no backlog queue accepted the
+        message, so the breaker is not consulted.
         """
         breaker, is_fresh, busy = health.breaker, False, 0
         while True:
@@ -504,6 +533,8 @@ class Pair:
                 failure = Failure.UNAVAILABLE
             send.reason = _REASON.get(failure, ParkReason.REJECTED)
             if failure is Failure.UNAVAILABLE:
+                if self._is_bad_message(send, health, classification):
+                    return Refused(last_cause(send), False, False, failure)
                 if is_unanswered:
                     send.reason = ParkReason.UNANSWERED
                 breaker.failed(began, now, is_unanswered=is_unanswered, is_probe=is_probe)
@@ -516,7 +547,7 @@ class Pair:
                 return Refused(last_cause(send), False, False, failure)
             send.busy_until = now + pause
             breaker.patience.answered(now - began, now)
-            is_aside = self._key_failed(send, health, classification.why, now, busy)
+            is_aside = self._key_failed(send, health, classification.why, now)
             if is_probe or is_aside or is_last_resort or send.busy_until > send.busy_limit:
                 return now
             busy += 1
@@ -527,12 +558,12 @@ class Pair:
     def _try_until_raised(
         self, send: SendState, health: EntityHealth, now: float, first: Result | None
     ) -> Generator[Step, Result, Stored | Refused | float]:
-        """Try the primary as the articles have it: what fails within the interval is tried again, and raised.
+        """Try the primary as the articles on paired namespaces require: retry within the interval, then raise.
 
         Returns the current time if the entity fails over meanwhile, and the message must be parked.
         """
         is_fresh = has_waited = False
-        retries, busy, began = Retries(self._retry), 0, now
+        retries, busy, began = Retries(self._retry, self._rng), 0, now
         while True:
             attempt = self._attempt(send, health, now, is_fresh=is_fresh, is_last=has_waited)
             result = first or (yield attempt)
@@ -563,12 +594,14 @@ class Pair:
                 failure = Failure.UNAVAILABLE
             again = None
             if failure is Failure.UNAVAILABLE:
+                if self._is_bad_message(send, health, classification):
+                    return Refused(last_cause(send), False, False, failure)
                 self._attempt_failed(send, health, classification.why, now)
                 again = self._retry_at(retries, send, health, now)
                 if again is None:  # it counts as a failure of the send only after the last retry
                     self._emit(send.path, health.send_failed(now), now, classification.why)
             elif failure is Failure.BUSY:
-                self._key_failed(send, health, classification.why, now, busy)
+                self._key_failed(send, health, classification.why, now)
                 again = now + pause if now + pause < self._primary_until(send, health, now + pause) else None
                 busy += 1
             if again is not None:
@@ -584,7 +617,7 @@ class Pair:
     def _try_return(
         self, send: SendState, health: EntityHealth, now: float
     ) -> Generator[Step, Result, Stored | Refused | float]:
-        """Try the primary as a trial of its return: one attempt, and another if only its link had died.
+        """Try the primary as a trial of its return: one attempt, and another if only its idle link was dead.
 
         Returns the current time if the message must be parked.
         """
@@ -604,9 +637,11 @@ class Pair:
             return now
         if failure is Failure.CALLER:
             return Refused(last_cause(send), False, False, failure)
+        if self._is_bad_message(send, health, classification):
+            return Refused(last_cause(send), False, False, failure)
         if failure is Failure.UNAVAILABLE or (failure is Failure.BUSY and health.busy_counts(now)):
             self._attempt_failed(send, health, classification.why, now)
-        else:  # whatever the reason, the others are parked too
+        else:  # for any reason: the other messages are parked too
             self._end_return(send, health, classification.why, now)
         return now
 
@@ -615,12 +650,14 @@ class Pair:
     ) -> None:
         """Record that the primary accepted the message ``took`` seconds after the attempt began.
 
-        ``opening`` of them were used to open a link.
+        ``opening`` seconds of them were spent on opening a link.
         """
         health.breaker.patience.answered(without_transfer(took - opening, send.size()), now)
+        if self._pings.is_out_of_reach:
+            self._ping_soon(self._pings.answered(), now)
         keys = self._keys.get(path_key(send.path))
         if keys is not None:
-            keys.succeeded(send.key(), now)
+            keys.succeeded(send.key(), now, is_first=not send.has_failed)
             health.has_failing_keys = len(keys) > 0
         counted = without_transfer(took, send.size()) if health.is_slow(took) else took
         self._emit(send.path, health.send_succeeded(now, counted), now)
@@ -635,15 +672,19 @@ class Pair:
         self._emit(send.path, health.attempt_failed(now), now, why)
         self._key_failed(send, health, why, now)
 
-    def _key_failed(
-        self, send: SendState, health: EntityHealth, why: str, now: float, busy: int | None = None
-    ) -> bool:
-        """Record a failure of the message's key, *busy* after ``busy`` such; return whether the key is set aside."""
-        key, cause = send.key(), last_cause(send)
-        keys = self._keys.setdefault(path_key(send.path), FailingKeys())
-        is_new = (
-            keys.failed(key, cause, now) if busy is None else keys.busy(key, cause, now, is_first=busy == 0)
-        )
+    def _is_bad_message(self, send: SendState, health: EntityHealth, classification: Classification) -> bool:
+        """Whether the primary fails this message repeatedly but accepts others, which says nothing about the entity."""
+        if not classification.is_of_message:
+            return False
+        send.is_rejected = True
+        ids = send.message_ids()
+        return all(ids) and health.is_bad_message(ids)
+
+    def _key_failed(self, send: SendState, health: EntityHealth, why: str, now: float) -> bool:
+        """Record a failure of the message's key, including *busy*; return whether the key is set aside."""
+        key, keys = send.key(), self._keys.setdefault(path_key(send.path), FailingKeys())
+        is_first, send.has_failed = not send.has_failed, True
+        is_new = keys.failed(key, last_cause(send), now, is_first=is_first)
         if key is None:
             return False
         health.has_failing_keys, health.is_calm = True, False
@@ -652,10 +693,14 @@ class Pair:
         return keys.is_aside(key, now)
 
     def _end_return(self, send: SendState, health: EntityHealth, why: str, now: float) -> None:
-        """A trial failed: end the return, if one is going on."""
+        """Record that a trial failed: end the return, if one is in progress."""
         if health.returning_since is not None:
             health.attempt_failed(now)
-            self._events.append(ReturnAborted(now, send.path, why))
+            self._tell_return_ended(send.path, True, why, now)
+
+    def _tell_return_ended(self, path: str, was_returning: bool, why: str, now: float) -> None:
+        if was_returning and self._health(path).returning_since is None:
+            self._events.append(ReturnAborted(now, path, why))
 
     def _attempt(
         self,
@@ -667,7 +712,7 @@ class Pair:
         is_over_idle: bool = False,
         is_last: bool = False,
     ) -> Attempt:
-        """An attempt at the primary; for ``is_last`` no time is reserved for a backlog queue."""
+        """Return an attempt at the primary; with ``is_last``, no time is reserved for a backlog queue."""
         until = send.deadline if is_last else self._primary_until(send, health, now)
         transfer = transfer_seconds(send.size())
         if not self.redirects_suspects and health.state is not EntityState.FAILED_OVER:
@@ -678,7 +723,7 @@ class Pair:
     def _retry_at(self, retries: Retries, send: SendState, health: EntityHealth, now: float) -> float | None:
         if health.state is EntityState.FAILED_OVER:
             return None
-        # it would be raised: the time is for another attempt, or the backlog if the entity fails over meanwhile
+        # otherwise it raises: use the time for a retry, or for the backlog if the entity fails over meanwhile
         return retries.next_at(now, send.deadline, send.deadline - reserve(send.budget))
 
     def _is_redirected(self, failure: Failure, health: EntityHealth) -> bool:
@@ -690,7 +735,7 @@ class Pair:
         return failure is Failure.FULL and self._spills_on_quota
 
     def fast_path(self, path: str, budget: float) -> tuple[EntityHealth, float]:
-        """The health of the entity, and the time limit of a first attempt in seconds.
+        """Return the health of the entity, and the time limit of a first attempt in seconds.
 
         While the health is calm, a flow would begin with an attempt at the primary, and its success would change
         nothing. The caller may therefore make that attempt itself, and start a flow only if it fails.
@@ -700,7 +745,7 @@ class Pair:
         return self._health(path), seconds if self.redirects_suspects else min(seconds, self._longest_raised)
 
     def _primary_until(self, send: SendState, health: EntityHealth, now: float) -> float:
-        """The limit of an attempt at the primary: time is reserved for the backlog if the entity can fail over."""
+        """Return the time limit of an attempt at the primary; it reserves time for the backlog if needed."""
         if not self.redirects_suspects and health.earliest_failover(now) >= send.deadline:
             return send.deadline
         return max(now, send.deadline - reserve(send.budget))
@@ -720,9 +765,10 @@ class Pair:
                 self._policy,
                 self._ping_spread,
                 self._attempt_timeout,
+                partial(self._timers.set, key),
             )
-            self._entities[key] = health
             self._paths[key] = path
+            self._entities[key] = health
         return health
 
     def _first_ping_delay(self) -> float:
@@ -733,13 +779,16 @@ class Pair:
 
     def _emit(self, path: str, transitions: list[Transition], now: float, why: str = "") -> None:
         for transition in transitions:
-            event = _EVENT_OF[transition.after]
-            if transition.after is EntityState.HEALTHY and self._is_all_healthy():
-                self.room.outage_ended()
+            event, key = _EVENT_OF[transition.after], path_key(path)
+            if transition.after is not EntityState.HEALTHY:
+                self._ailing.add(key)
+            elif key in self._ailing:
+                self._ailing.discard(key)
+                if not self._ailing:
+                    self.room.outage_ended()
+            if (transition.before, transition.after) == (EntityState.SUSPECT, EntityState.HEALTHY):
+                why = why or f"{transition.cause.value}, before it had failed over"
             self._events.append(event(now, path, why or transition.cause.value))
-
-    def _is_all_healthy(self) -> bool:
-        return all(health.state is EntityState.HEALTHY for health in self._entities.values())
 
 
 _EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRecovered]] = {
@@ -756,23 +805,23 @@ def _cause_of(error: BaseException) -> Exception | None:
 
 
 def _waiting(patience: Patience, attempt: Attempt, now: float) -> Generator[Step, Result, Result]:
-    """Make an attempt, which counts as waiting for its answer meanwhile; the time to transfer it does not count."""
+    """Make an attempt that counts as waiting for its answer, but not while the message is transferred."""
     waiting = Waiting(patience, max(now, attempt.until - patience.seconds))
     try:
-        return (yield replace(attempt, waiting=waiting))
+        return (yield attempt._replace(waiting=waiting))
     finally:
         waiting.pause()
 
 
 def primary_flow(
-    now: float, deadline: float, first: Result | None = None, retry: RetryPolicy = NO_RETRIES
+    now: float, deadline: float, rng: Random, first: Result | None = None, retry: RetryPolicy = NO_RETRIES
 ) -> SendFlow:
-    """The flow of an operation that only the primary can perform: it never parks, nor affects the entity's health.
+    """Return the flow of an operation that only the primary offers: it never parks, nor affects the entity's health.
 
     ``first`` is the result of an attempt that was already made.
     """
-    is_fresh, retries = False, Retries(retry)
-    send = SendState("", 0, tuple, Choice(), deadline, deadline - now, now)
+    is_fresh, retries = False, Retries(retry, rng)
+    send = SendState("", 0, tuple, tuple, Choice(), deadline, deadline - now, now)
     while True:
         result = first or (yield Attempt(None, deadline, is_fresh))
         first, classification = None, result.classification

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from sbpair.pair.ground.side import Side
 
@@ -35,8 +36,7 @@ class SideState(Enum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class SideChange:
+class SideChange(NamedTuple):
     """A change of a side's state, and its cause."""
 
     role: Side
@@ -44,8 +44,7 @@ class SideChange:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class PairFault:
+class PairFault(NamedTuple):
     """The fault of a pair: ``role`` ended first, and its partner was not closed within GRACE."""
 
     role: Side
@@ -78,12 +77,12 @@ class PairState:
         """Whether both sides are open, so that :meth:`answered` would change nothing."""
 
     def state_of(self, role: Side) -> SideState:
-        """The state of one side; one that was open when the pair was faulted is closed with it."""
+        """Return the state of one side; if the pair was faulted, a side that was open is closed."""
         state = self._sides[role].state
         return SideState.CLOSED if self._fell_with_it(role) else state
 
     def cause_of(self, role: Side) -> str:
-        """The reason for which a side is not open; "" if it is."""
+        """Return why a side is not open; "" if it is."""
         return f"the pair is faulted: {self.fault}" if self._fell_with_it(role) else self._sides[role].cause
 
     def _fell_with_it(self, role: Side) -> bool:
@@ -111,9 +110,10 @@ class PairState:
         side = self._sides[role]
         if side.state is not SideState.REFUSED or self.fault is not None or self._is_late(now):
             return []
-        self._sides[role] = _Side()
-        self.is_whole = all(each.state is SideState.OPEN for each in self._sides.values())
-        return [SideChange(role, SideState.OPEN, "it accepts again")]
+        fresh, changes = _Side(), [SideChange(role, SideState.OPEN, "it accepts again")]
+        is_whole = self._sides[role.partner].state is SideState.OPEN
+        self._sides[role], self.is_whole = fresh, is_whole
+        return changes
 
     def next_timer(self) -> float | None:
         """When to call :meth:`handle_timer` next; None for never."""

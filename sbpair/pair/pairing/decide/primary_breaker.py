@@ -1,12 +1,13 @@
-"""The breaker of one primary entity: while failing is dear, one send at a time asks it, and the others are parked.
+"""The breaker of one primary entity: while failures are costly, one send at a time tries it and the others park.
 
     CLOSED ---an attempt used up its patience, and nothing was answered meanwhile---> HALF OPEN
-      ^    ---a fifth of the last ones failed or was busy, a tenth unanswered------->     |  one send at a time asks,
+      ^    ---a fifth of the last ones failed or was busy, a tenth unanswered------->     |  one send at a time tries,
       |                                                                                   |  at most once a second
       '----an attempt was accepted, and at least four fifths of the last ones were--------'
 
-Half open is no failover: the state of the entity, its interval and its pings are those of :mod:`.health`. It concerns
-senders that park what they cannot send. Performs no I/O and reads no clock: times are seconds of a monotonic clock.
+Half open does not mean failed over: the state of the entity, its interval and its pings are those of :mod:`.health`. It
+concerns senders that park the messages they cannot send. Performs no I/O and reads no clock: times are seconds of a
+monotonic clock.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ UNANSWERED_SHARE, FEW_UNANSWERED = 0.1, 1  # they are dearer: each holds its cal
 class FailedShare:
     """Whether too large a share of the last attempts failed in one way, and not by chance.
 
-    Where it was too large a moment ago few attempts are made, of which few are many; and where it is again and again,
-    it takes longer each time to be trusted.
+    While the share is too large, few attempts are made, so it must fall to the limit itself to be trusted again. Each
+    time it soon becomes too large again, it stays so for longer.
     """
 
     def __init__(self, share: float, few: int) -> None:
@@ -81,25 +82,25 @@ class PrimaryBreaker:
         self._asks_at = -math.inf  # when a send may ask next, while half open
 
     def is_half_open(self, now: float) -> bool:
-        """Whether one send at a time asks the entity. May be called in any thread."""
+        """Whether only one send at a time may try the entity. May be called in any thread."""
         is_large = self._silence.is_large(now) | self._busy.is_large(now)
         self._is_half_open = is_large or self._unanswered > 0 or not self._attempts.is_over(now)
         return self._is_half_open
 
     def may_ask(self, now: float) -> bool:
-        """Whether a send may ask the entity now."""
+        """Whether a send may try the entity now."""
         return now >= self._asks_at if self.is_half_open(now) else not self.patience.is_silent(now)
 
     def is_clean(self, now: float) -> bool:
-        """Whether nothing is remembered that could open it."""
+        """Whether nothing is remembered that could open the breaker."""
         return self._unanswered == 0 and self._busy.is_clean(now) and self._silence.is_clean(now)
 
     def seconds(self) -> float:
-        """How long the next attempt waits for its answer: longer after several were not answered."""
+        """Return how long the next attempt waits for its answer: longer after several unanswered ones."""
         return self.patience.after(self._unanswered - 1)
 
     def asked(self, until: float) -> None:
-        """Record that a send asks, and knows by ``until``."""
+        """Record that a send tries the entity, and will have its result by ``until``."""
         self._asks_at = until
 
     def accepted(self, began: float, now: float) -> None:
@@ -113,7 +114,7 @@ class PrimaryBreaker:
     def failed(self, began: float, now: float, *, is_unanswered: bool, is_probe: bool) -> None:
         """Record an attempt that failed; ``is_unanswered`` if it used up its patience.
 
-        The first send after the one that opened the breaker asks at once, later ones after the interval.
+        After the breaker opens, the first send tries the entity at once, later ones after the interval.
         """
         if is_unanswered:
             self._silence.record(now, has_failed=True)
@@ -122,9 +123,9 @@ class PrimaryBreaker:
             self._asks_at = max(now, began + PROBE_INTERVAL)
 
     def busy(self, now: float, pause: float, *, is_first: bool) -> None:
-        """Record the answer *busy*, which asks for a ``pause`` in seconds, at the first attempt of a send or later.
+        """Record the answer *busy*, with the requested ``pause`` in seconds, to the first or a later attempt of a send.
 
-        Only first ones count: a busy partition would count twice for each of its messages.
+        Only first attempts count: otherwise a busy partition would count twice for each of its messages.
         """
         self._unanswered = 0
         if is_first:
@@ -132,7 +133,7 @@ class PrimaryBreaker:
         self._asks_at = now + max(pause, PROBE_INTERVAL)
 
     def reset(self) -> None:
-        """Close it: the entity is known to be healthy."""
+        """Close the breaker, because the entity is known to be healthy."""
         self._unanswered, self._asks_at = 0, -math.inf
         self._busy.forget()
         self._silence.forget()

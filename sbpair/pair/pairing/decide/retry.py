@@ -1,7 +1,8 @@
 """Retries of a failed send.
 
-A paired client disables the SDK's own retries, so that it sees and classifies every attempt. These replace them, with
-the SDK's names, defaults and formula.
+A paired client disables the SDK's own retries, so that it sees and classifies every attempt. The retries here replace
+them, with the SDK's names, defaults and formula. Each pause is randomised, so that clients which fail together do not
+retry together.
 """
 
 from __future__ import annotations
@@ -42,8 +43,13 @@ class RetryPolicy:
         if self.mode not in self.MODES:
             raise ValueError(f"retry_mode must be 'exponential' or 'fixed', not {self.mode!r}")
 
+    def spread(self, retry: int, rng: Random) -> float | None:
+        """Return a random pause, between half and one and a half times that of :meth:`pause`."""
+        pause = self.pause(retry)
+        return None if pause is None else pause * rng.uniform(0.5, 1.5)
+
     def pause(self, retry: int) -> float | None:
-        """Seconds to wait before retry number ``retry``, from 1; None beyond the total."""
+        """Return the mean number of seconds to wait before retry number ``retry``, from 1; None beyond the total."""
         if retry > self.total:
             return None
         growth = 1.0 if self.mode == "fixed" else 2.0 ** min(retry, 64)
@@ -54,9 +60,9 @@ FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE = 1.6, 10.0  # seconds
 
 
 def busy_pause(rng: Random, earlier: int, hint: float | None) -> float:
-    """Seconds to wait after the answer *busy*, which came ``earlier`` times before.
+    """Return the seconds to wait after the answer *busy*, which came ``earlier`` times before.
 
-    As the broker says, else doubling with full jitter.
+    The broker's ``hint`` if there is one; otherwise the pause doubles, with full jitter.
     """
     if hint is not None:
         return hint
@@ -64,29 +70,3 @@ def busy_pause(rng: Random, earlier: int, hint: float | None) -> float:
 
 
 NO_RETRIES = RetryPolicy(total=0)
-
-
-class Retries:
-    """The retries that one send has left."""
-
-    __slots__ = ("_made", "_policy")
-
-    def __init__(self, policy: RetryPolicy) -> None:
-        self._policy = policy
-        self._made = 0
-
-    def next_at(self, now: float, until: float, last: float | None = None) -> float | None:
-        """The time of the next retry; None if no retries are left, or it would not be before ``until``.
-
-        In the latter case it is ``last`` if that is given and not over yet: the pause is cut.
-        """
-        pause = self._policy.pause(self._made + 1)
-        if pause is None:
-            return None
-        again = now + pause
-        if again >= until:
-            if last is None or last <= now:
-                return None
-            again = last
-        self._made += 1
-        return again

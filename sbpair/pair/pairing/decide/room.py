@@ -1,17 +1,18 @@
-"""How full the backlog queues are: by what this process parked, or by the service where it tells.
+"""The fill level of the backlog queues, by this process's parked messages or by the service's counts.
 
     parked ---> size = parked since the outage began
-                  |  a minute later, then every five: asked for, where the key has Manage
+                  |  a minute later, then every five: the service is asked, if the key has Manage
                   v
-                size = as the service says + parked since
+                size = the service's count + parked since
 
-A warning is due when a queue passes 70 %, and again at 90 %. Performs no I/O: times and randomness are arguments.
+A warning is due when a queue passes 70 % of its limit, and again at 90 %. Performs no I/O: times and randomness are
+arguments.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +25,7 @@ FIRST_LOOK, LOOK_EVERY = 60.0, 300.0  # seconds, with a jitter of a quarter: a f
 JITTER = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogSize:
+class BacklogSize(NamedTuple):
     """A backlog queue as the service counts it; ``size`` and ``limit`` in bytes."""
 
     size: int
@@ -33,11 +33,10 @@ class BacklogSize:
     messages: int
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogLevel:
-    """What is known of a backlog queue: ``size`` and ``limit`` in bytes.
+class BacklogLevel(NamedTuple):
+    """The known fill level of a backlog queue: ``size`` and ``limit`` in bytes.
 
-    ``messages`` is None unless the service counted them; the size is then what this process parked.
+    If ``messages`` is None, the service has not counted, and ``size`` is what this process has parked.
     """
 
     size: int
@@ -45,8 +44,7 @@ class BacklogLevel:
     messages: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
+class Filling(NamedTuple):
     """A backlog queue passed ``threshold``, a share of its limit."""
 
     backlog: int
@@ -71,7 +69,7 @@ class _Queue:
 
 
 class Room:
-    """The backlog queues that this process parked in."""
+    """The fill levels of the backlog queues in which this process has parked messages."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -84,8 +82,8 @@ class Room:
         if (
             self._is_over
         ):  # a new outage: what is not counted has been drained, as far as this process can know
-            self._is_over = False
             self._queues = {key: each for key, each in self._queues.items() if each.counted is not None}
+            self._is_over = False
         queue = self._queues.setdefault(backlog, _Queue())
         queue.parked += size
         if self._look_at is None and not self._is_refused:
@@ -97,11 +95,11 @@ class Room:
         self._is_over = True
 
     def next_timer(self) -> float | None:
-        """When :meth:`due` is worth asking; None for never."""
+        """Return when to call :meth:`due` next; None for never."""
         return self._look_at
 
     def due(self, now: float) -> tuple[int, ...]:
-        """The backlog queues whose sizes to ask the service for now."""
+        """Return the backlog queues whose sizes to ask the service for now."""
         if self._look_at is None or now < self._look_at:
             return ()
         self._look_at = now + self._spread(LOOK_EVERY)
@@ -118,11 +116,11 @@ class Room:
         return [each for each in warnings if each is not None]
 
     def refused(self) -> None:
-        """Record that the key may not see the sizes: the service is not asked again."""
+        """Record that the key lacks the right to read the sizes: the service is not asked again."""
         self._look_at, self._is_refused = None, True
 
     def levels(self) -> dict[int, BacklogLevel]:
-        """What is known of each backlog queue, by number."""
+        """Return the known fill level of each backlog queue, by number."""
         return {
             backlog: BacklogLevel(
                 each.size, each.limit, None if each.counted is None else each.counted.messages

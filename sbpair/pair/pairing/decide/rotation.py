@@ -1,8 +1,9 @@
-"""Rotation of the backlog queues: the choice of the queue in which a sender parks, and whether it may ask any.
+"""Rotation of the backlog queues: the choice of the queue in which a sender parks, and whether it may try any.
 
 Each sender picks its own queue at random, regardless of quarantines, and keeps it. A queue that fails is quarantined
-for all senders of the pairing, for 5 s, 10 s, 20 s ... up to 5 minutes; one success ends the series. Meanwhile its
-senders park in another queue and later return to their own, which restores the even distribution.
+for all senders of the pairing, for 5 s, 10 s, 20 s ... up to 5 minutes; one success ends the series. During the
+quarantine, the queue's senders park in another queue. Later they return to their own, which restores the even
+distribution.
 
 After a quarantine, one sender at a time tries the queue while the others avoid it. If all queues have failed, the one
 whose quarantine ends first is tried; once any accepts, all quarantines end, because the namespace is available again.
@@ -16,15 +17,18 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..outcome import RememberedFailure
+
 if TYPE_CHECKING:
     from random import Random
 
 
 FIRST_QUARANTINE = 5.0
+EVIDENCE = 60.0  # seconds for which a failure of the secondary says something about it
 MAX_QUARANTINE_SECONDS = 300.0
 TRIAL_INTERVAL = 1.0  # seconds between two trials, with a jitter of a quarter
 SPAN = 10.0  # seconds in which two queues must have failed
-QUIET = 1.0  # seconds in which none accepted
+QUIET = 1.0  # seconds in which no queue accepted a message
 TRIAL_JITTER = 0.25
 MIN_QUEUES = 2
 
@@ -64,13 +68,13 @@ class Rotation:
         return self._count
 
     def available(self, now: float) -> list[int]:
-        """The indexes of the queues that are not quarantined, in ascending order."""
+        """Return the indexes of the queues that are not quarantined, in ascending order."""
         return [index for index in range(self._count) if not self._is_out(index, now)]
 
     def pick(self, choice: Choice, now: float, tried: frozenset[int] = frozenset()) -> int | None:
-        """The queue to try next; None when all are in ``tried``.
+        """Return the queue to try next; None when all are in ``tried``.
 
-        The sender's own if available, else its substitute if available, else another, chosen at random.
+        The sender's own queue if available, else its substitute if available, else another one, chosen at random.
         """
         if choice.backlog is None:
             choice.backlog = self._rng.randrange(self._count)
@@ -85,7 +89,7 @@ class Rotation:
         return min(waiting, key=lambda index: (self._out[index].ends, index), default=None)
 
     def begun(self, backlog: int, until: float) -> None:
-        """Record that a sender tries this queue until ``until``; others avoid it meanwhile if it had failed."""
+        """Record that a sender tries this queue until ``until``; meanwhile others avoid it if it has failed before."""
         record = self._out.get(backlog)
         if record is not None:
             record.tried_until = until
@@ -106,13 +110,10 @@ class Rotation:
     def succeeded(self, backlog: int, now: float) -> bool:
         """Record that a queue accepted a message; return whether that ended a series of failures."""
         self._accepted_at[backlog] = now
-        had_all_failed = len(self._out) == self._count
-        if self._out.pop(backlog, None) is None:
-            return False
-        if had_all_failed:
+        if len(self._out) == self._count:
             for record in self._out.values():
                 record.until = min(record.until, now)
-        return True
+        return self._out.pop(backlog, None) is not None
 
     def accepts(self, backlog: int, now: float) -> bool:
         """Whether a queue accepted a message within the last five seconds."""
@@ -124,17 +125,17 @@ class Rotation:
 
 
 class SideBreaker:
-    """The breaker of the secondary: when it fails as a whole, one send a second asks it, not every one.
+    """The breaker of the secondary: while it fails as a whole, only one send a second tries it.
 
-    CLOSED ---two queues, or a send's only one twice, failed for reasons of the side, and none accepted---> OPEN
+    CLOSED ---two queues (or a send's only queue, twice) failed by a fault of the side, and none accepted---> OPEN
       ^                                                                         |  one trial a second
       '-----------------------------a queue accepted----------------------------'
 
-    ``cause`` is the error of its last failure while it is open.
+    ``cause`` is its last failure while it is open.
     """
 
     def __init__(self, rng: Random) -> None:
-        self.cause: Exception | None = None
+        self.cause: RememberedFailure | None = None
         self._rng = rng
         self._failed: dict[int, float] = {}  # when each queue failed last, since the last success
         self._failures = 0  # of queues that were the only one of their send, since then
@@ -146,8 +147,12 @@ class SideBreaker:
         """Whether the secondary counts as failing as a whole."""
         return self.cause is not None
 
+    def was_silent(self, now: float) -> bool:
+        """Whether the secondary fails as a whole, as far as known: a failure counts for a minute even without sends."""
+        return self.cause is not None and now - max(self._failed.values(), default=-math.inf) <= EVIDENCE
+
     def may_ask(self, now: float) -> bool:
-        """Whether a send may ask the secondary now; while open, True for one send per trial."""
+        """Whether a send may try the secondary now; while open, True for one send per trial."""
         if self.cause is None:
             return True
         if now < self._trial_at:
@@ -158,20 +163,20 @@ class SideBreaker:
     def failed(self, backlog: int, cause: Exception | None, now: float, *, is_only: bool = False) -> None:
         """Record that a queue failed with an error of its side: connection, token, name or busy.
 
-        ``is_only``: its send could choose no other, or does not, since a spool takes the message.
+        ``is_only``: the send has no other queue to choose, or tries none because a spool takes the message.
         """
         self._failed[backlog] = now
         self._failures += is_only
         recent = max(sum(now - at <= SPAN for at in self._failed.values()), self._failures)
         if cause is not None and (self.cause is not None or self._is_silent(recent, now)):
-            self.cause = cause
+            self.cause = RememberedFailure.of(cause)
             self._schedule(now)
 
     def succeeded(self, now: float) -> None:
         """Record that a queue accepted a message: the side is available."""
-        self.cause, self._accepted_at = None, now
         self._failed.clear()
         self._failures = 0
+        self.cause, self._accepted_at = None, now
 
     def _is_silent(self, recent: int, now: float) -> bool:
         return recent >= MIN_QUEUES and now - self._accepted_at > QUIET

@@ -1,1 +1,1 @@
-"""The messages of one call: what they weigh, how they are parked, and what the SDK says of them."""
+"""The messages of one call: their sizes, their parked copies, and the SDK's errors about them."""

@@ -1,24 +1,21 @@
 """Classification of SDK errors into failures.
 
-One table maps exception classes, another the AMQP conditions of a bare ServiceBusError. Errors that the SDK
-wraps are classified by their cause: a refused token and an unreachable token service both arrive as
-authentication errors, a bad certificate as a connection error. A test covers every class and condition the SDK
-defines.
+One table maps exception classes, another the AMQP conditions of a bare ServiceBusError. Errors that the SDK wraps are
+classified by their cause: a refused token and an unreachable token service both arrive as authentication errors, a bad
+certificate as a connection error. A test covers every class and condition the SDK defines.
 
 A Python type does not determine the cause: a malformed response raises the same TypeError inside the SDK as a message
 that cannot be encoded. An error in neither table therefore counts as an unavailable service, unless the phase is
 Phase.ENCODING. A classifier in the options overrides the tables.
 
-The SDK's *retryable* flag is ignored, since it is set even for a disabled entity. Performs no I/O, unless a name was
-not resolved: whether that was for want of a descriptor shows by opening one.
+The SDK's *retryable* flag is ignored, since it is set even for a disabled entity. Performs no I/O, except when a name
+was not resolved: it then tries to open a file descriptor, to see whether none is free.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
-from dataclasses import replace
 from enum import Enum
 
 from azure.core.exceptions import (
@@ -31,7 +28,7 @@ from azure.servicebus import exceptions as sdk_errors
 
 from sbpair.pair.auth.transient import TokenUnavailableError, is_transient
 from sbpair.pair.ground.asked_pause import asked_pause
-from sbpair.pair.ground.shortage import is_shortage
+from sbpair.pair.ground.shortage import causes, is_shortage
 
 from ..errors import CaFileError, ParkedMessageTooLargeError
 from ..outcome import Classification, Failure
@@ -48,7 +45,7 @@ _U, _B, _CONF, _FULL, _CALL = (
 
 
 class Phase(Enum):
-    """The phase of an operation. Without a response, only an error of ENCODING is caused by the message."""
+    """The phase of an operation. If there was no response, only an error in phase ENCODING is caused by the message."""
 
     ENCODING = "encoding the message"
     OPENING = "opening a link"
@@ -187,7 +184,7 @@ def classify(
         failure, why = _U, "the service answered something unreadable"
         if condition in _REFUSED_LINK:
             failure, why = _CONF, "the entity cannot be sent to"
-    is_short = failure is _U and is_shortage((error, *_chain(error, before)))
+    is_short = failure is _U and is_shortage((error, *causes(error, before)))
     timed_out = failure is _U and isinstance(error, sdk_errors.OperationTimeoutError)
     return Classification(
         failure,
@@ -209,7 +206,7 @@ _OF_CONNECTION = ("amqp:connection", "amqp:socket-error")
 
 
 def _is_of_side(error: Exception, failure: Failure, condition: str | None) -> bool:
-    """Whether every queue of the namespace would fail alike: a connection, token, name or busy error."""
+    """Whether every queue of the namespace would fail in the same way: a connection, token, name or busy error."""
     if failure is _B or sdk.token_status_of(error) is not None:
         return True
     if failure is _CONF:
@@ -220,7 +217,7 @@ def _is_of_side(error: Exception, failure: Failure, condition: str | None) -> bo
 
 def is_of_name(error: Exception) -> bool:
     """Whether the name of a host was not found."""
-    return any(isinstance(each, socket.gaierror) for each in (error, *_chain(error, frozenset())))
+    return any(isinstance(each, socket.gaierror) for each in (error, *causes(error)))
 
 
 def is_about_content(error: Exception) -> bool:
@@ -229,14 +226,13 @@ def is_about_content(error: Exception) -> bool:
 
 
 def overrule(classification: Classification, failure: Failure) -> Classification:
-    """The classification with its failure replaced by that of the options' classifier.
+    """Return the classification with its failure replaced by that of the options' classifier.
 
-    The attributes of the message and the link remain.
+    The attributes of the message and the link are kept.
     """
     if failure is classification.failure:
         return classification
-    return replace(
-        classification,
+    return classification._replace(
         failure=failure,
         why=f"the classifier says {failure.value}: {classification.why}",
         is_link_in_doubt=classification.is_link_in_doubt and failure in (_U, _CONF),
@@ -254,7 +250,7 @@ def _failure_of(error: Exception, before: frozenset[int]) -> tuple[Failure, str]
         return _CONF, "the token of the link has ended"
     if any(
         isinstance(each, ClientAuthenticationError | TokenUnavailableError) and is_transient(each)
-        for each in (error, *_chain(error, before))
+        for each in (error, *causes(error, before))
     ):
         return _U, "the credential is away"
     if isinstance(
@@ -285,8 +281,8 @@ def _by_status(status: int, what: str = "request") -> tuple[Failure, str]:
 
 
 def _inside(error: Exception, before: frozenset[int]) -> tuple[Failure, str] | None:
-    """The class of the certificate, token service, socket or encoding error that the SDK wrapped into this one."""
-    chain = list(_chain(error, before))
+    """Return the class of the certificate, token service, socket or encoding error wrapped into this one, or None."""
+    chain = list(causes(error, before))
     for inner in chain:
         if isinstance(inner, HttpResponseError) and not isinstance(inner, ClientAuthenticationError):
             return _by_status(inner.status_code or 0)
@@ -294,20 +290,6 @@ def _inside(error: Exception, before: frozenset[int]) -> tuple[Failure, str] | N
         if known is not None and not isinstance(inner, ClientAuthenticationError):
             return known
     return next((known for inner in chain if (known := _by_class(inner))), None)
-
-
-def _chain(error: BaseException, before: frozenset[int]) -> Iterator[BaseException]:
-    """The exceptions that this one wraps, nearest first, then those of its ``__context__``."""
-    seen: set[int] = {id(error), *before}
-    wrapped: list[object] = _wrapped_errors(error)
-    contexts: list[object] = [error.__context__]
-    while wrapped or contexts:
-        inner = (wrapped or contexts).pop(0)
-        if isinstance(inner, BaseException) and id(inner) not in seen:
-            seen.add(id(inner))
-            yield inner
-            wrapped += _wrapped_errors(inner)
-            contexts.append(inner.__context__)
 
 
 def _with_its_chain(handled: BaseException | None) -> frozenset[int]:
@@ -318,12 +300,6 @@ def _with_its_chain(handled: BaseException | None) -> frozenset[int]:
     return frozenset(seen)
 
 
-def _wrapped_errors(error: BaseException) -> list[object]:
-    """The wrapped errors, by the names azure-core, the AMQP layer and Python give them."""
-    named = [getattr(error, "inner_exception", None), getattr(error, "inner_error", None)]
-    return [*named, error.__cause__]
-
-
 def _is_of_namespace(error: Exception, condition: str | None, before: frozenset[int]) -> bool:
     """Whether the whole namespace, not just one entity, refuses this client, which changes the state of its side."""
     status = sdk.token_status_of(error)
@@ -331,20 +307,20 @@ def _is_of_namespace(error: Exception, condition: str | None, before: frozenset[
         return status in _REFUSED_TOKEN
     if condition in _MISSING:
         return _is_without_namespace(error, condition)
-    inner = (error, *_chain(error, before))
+    inner = (error, *causes(error, before))
     return isinstance(error, sdk_errors.ServiceBusAuthenticationError) or any(
         isinstance(each, (ssl.SSLCertVerificationError, ClientAuthenticationError)) for each in inner
     )
 
 
 def _is_without_namespace(error: Exception, condition: str | None) -> bool:
-    """Whether the condition ended the connection; on a link it means that the entity is missing."""
+    """Whether the service ended the connection because the namespace is missing, rather than a link's entity."""
     return condition in _MISSING and sdk.ended_connection(error)
 
 
 _OF_TOKEN_ENDS = frozenset({"amqp:link:detach-forced", "amqp:unauthorized-access"})
 TOKEN_ENDS = "Code: RenewToken."  # noqa: S105 - no password
-"""What the service says of the end of a link's token; the condition alone is also that of an idle link."""
+"""Part of the text when a link's token ends; the condition alone is the same for an idle link."""
 
 
 def _is_token_end(error: Exception) -> bool:

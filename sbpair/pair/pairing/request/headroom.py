@@ -2,19 +2,19 @@
 
 Rewriting adds up to about 600 bytes, so the primary may accept a message that is too large for a backlog queue. The
 rewritten copy is compared with the smaller limit of the pair. Encoding every message twice would cost more than the
-pairing itself, so messages far below the limits pass on an estimate, and only the others are encoded. Performs no
-I/O.
+pairing itself, so messages far below the limits pass by an estimate, and only the others are encoded. Performs no I/O.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from types import NoneType
+from typing import NamedTuple
 from uuid import UUID
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
+from azure.servicebus.exceptions import MessageSizeExceededError
 
 from sbpair.pair.envelope import copies, park
 
@@ -22,7 +22,10 @@ SMALLEST_LIMIT = 256 * 1024
 """Bytes: the message size that every tier accepts."""
 
 HEADER_LIMIT = 64 * 1024
-"""Bytes: what the service accepts of all but the body."""
+"""The most bytes that the service accepts in all parts except the body."""
+
+PROPERTY_LIMIT = 32 * 1024
+"""The most bytes of one application property; the service answers a larger one with an internal error."""
 
 HEADER_AND_ALIASES = 64 * 1024 + 1024  # the service's limit on all but the body, plus what parking adds
 LEARN_EVERY = 60.0  # seconds between two attempts to learn the limit of the backlog queues
@@ -31,8 +34,7 @@ _DATA, _LONG_DATA = 5, 8  # bytes before the content of a data section
 _SHORT, _SHORT_OVERHEAD, _LONG_OVERHEAD = 256, 5, 8  # bytes a batch adds per message, by the SDK's count
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(NamedTuple):
     """A message too large to be parked: its rewritten size, or that of its header alone, and the limit, in bytes."""
 
     message_id: str
@@ -73,7 +75,7 @@ class Headroom:
     def shortage(
         self, message: copies.Message, path: str, deadline: int | None, primary: int | None
     ) -> Shortage | None:
-        """The shortage of a message, or None if it can be parked. ``primary``: the limit of its own link.
+        """Return the shortage of a message, or None if it can be parked. ``primary``: the limit of its own link.
 
         Raises ValueError if it cannot be rewritten.
         """
@@ -94,7 +96,7 @@ _FIXED_SIZES: dict[type, int] = {bool: 1, float: 9, int: 9, NoneType: 1, UUID: 1
 
 
 def largest_size(message: AmqpAnnotatedMessage) -> int:
-    """The size of a message in bytes as the SDK encodes it, or a little more, without encoding a plain one.
+    """Return the size of a message in bytes as the SDK encodes it, or a little more; plain messages are not encoded.
 
     Raises as :func:`encoded_size` does.
     """
@@ -118,8 +120,21 @@ def largest_size(message: AmqpAnnotatedMessage) -> int:
     return size
 
 
+def large_property(message: copies.Message) -> MessageSizeExceededError | None:
+    """Return the error for an application property that is too large for the service, or None."""
+    for name, value in (copies.raw(message).application_properties or {}).items():
+        if (
+            isinstance(value, (str, bytes)) and len(value) > PROPERTY_LIMIT // 4
+        ):  # UTF-8 has up to four bytes for each
+            size = len(value.encode("utf-8", "replace") if isinstance(value, str) else value)
+            if size > PROPERTY_LIMIT:
+                text = f"The property {name!r:.60} has {size} bytes, of which the service accepts {PROPERTY_LIMIT}."
+                return MessageSizeExceededError(message=text)
+    return None
+
+
 def _body_size(message: copies.Message) -> int:
-    """The bytes of the data sections of a message; of another kind of body, all that there can be."""
+    """Return the size of a message's data sections; the largest possible size for other kinds of body."""
     raw = copies.raw(message)
     if raw.body_type is not AmqpMessageBodyType.DATA:
         return _NO_LIMIT
@@ -127,7 +142,7 @@ def _body_size(message: copies.Message) -> int:
 
 
 def encoded_size(message: copies.Message) -> int:
-    """The size of a message in bytes as the SDK encodes it. Raises the SDK's error if it cannot."""
+    """Return the size of a message in bytes as the SDK encodes it. Raises the SDK's error if it cannot."""
     batch = ServiceBusMessageBatch(_NO_LIMIT)
     empty = batch.size_in_bytes
     batch.add_message(copies.snapshot(message))

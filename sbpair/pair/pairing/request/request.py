@@ -48,7 +48,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         self.originals.append(original)
 
     def freeze(self) -> SendRequest:
-        """The request of the messages that the batch has now."""
+        """Return the request for the messages that the batch contains now."""
         return SendRequest(self, list(self.originals))
 
     def _from_list(self, messages: Iterable[ServiceBusMessage]) -> None:
@@ -68,7 +68,7 @@ class ParkedOrder(NamedTuple):
     numbering: Numbering
 
     def next(self) -> tuple[str, OrderStamp]:
-        """The parked session id, and the stamp of the next message."""
+        """Return the parked session id, and the stamp of the next message."""
         return self.parked_id, self.numbering.next()
 
 
@@ -90,7 +90,7 @@ class LinkBatches:
 
 
 class PrimarySender(Protocol):
-    """The methods a request needs of an SDK sender, blocking or asyncio."""
+    """The methods of an SDK sender, blocking or asyncio, that a request uses."""
 
     # The SDK accepts lists of mixed types, although its annotations do not.
     def send_messages(self, message: Any, *, timeout: float | None = None) -> object: ...  # noqa: ANN401
@@ -117,6 +117,7 @@ class SendRequest:
     """
 
     __slots__ = (
+        "_checksums",
         "_ids",
         "_parked",
         "_parked_bytes",
@@ -148,10 +149,11 @@ class SendRequest:
         self.parked_order: ParkedOrder | None = None
         self._parked = self._parked_bytes = 0
         self._ids: tuple[str, ...] | None = None
+        self._checksums: tuple[int, ...] | None = None
         self._stored: list[tuple[int, int]] = []  # (backlog, end index of the messages it accepted)
 
     def hand_over(self, sender: PrimarySender, timeout: float) -> object:
-        """Send this to the primary through an SDK sender; returns the result, or an awaitable of it."""
+        """Send the request to the primary through an SDK sender; return the result, or an awaitable of it."""
         return sender.send_messages(self.outgoing, timeout=timeout)
 
     def __len__(self) -> int:
@@ -168,17 +170,17 @@ class SendRequest:
         return self._parked_bytes
 
     def size(self) -> int:
-        """The bytes of all messages, but for what is quick to transfer."""
+        """The size of all messages in bytes, except for parts that are quick to transfer."""
         if isinstance(self.outgoing, ServiceBusMessageBatch):
             return self.outgoing.size_in_bytes
         return sum(sdk.body_size(copies.raw(message)) for message in self.messages)
 
     def is_smaller(self, limit: int) -> bool:
-        """Whether every message is known to have fewer than ``limit`` bytes; False where that takes a closer look."""
+        """Whether every message is certainly smaller than ``limit`` bytes; False if that would take a closer look."""
         return False
 
     def unstored_messages(self) -> list[tuple[Message, int | None]]:
-        """The messages not known to be accepted by a broker, each with its deadline."""
+        """Return the messages not known to be accepted by a broker, each with its deadline."""
         deadlines = self.deadlines or [None] * len(self.messages)
         return list(zip(self.messages, deadlines, strict=True))[self._parked :]
 
@@ -187,8 +189,14 @@ class SendRequest:
             self._ids = tuple([copies.message_id_of(message) for message in self.messages])
         return self._ids
 
+    def checksums(self) -> tuple[int, ...]:
+        """Return the checksums of the bodies, as in journals."""
+        if self._checksums is None:
+            self._checksums = tuple([sdk.body_checksum(copies.raw(message)) for message in self.messages])
+        return self._checksums
+
     def key(self) -> str | None:
-        """The session id or partition key of all messages, None if they have none or several."""
+        """Return the session id or partition key of all messages; None if they have none or several."""
         keys = {copies.key_of(message) for message in self.messages}
         return keys.pop() if len(keys) == 1 else None
 
@@ -212,7 +220,10 @@ class SendRequest:
             ]
 
     def encoding_fault(self) -> Exception | None:
-        """The error of a message that cannot be encoded, or None. Batches encode messages when they are added."""
+        """Return the error of a message that cannot be encoded, or None.
+
+        Batches encode messages when they are added.
+        """
         if isinstance(self.outgoing, ServiceBusMessageBatch):
             return None
         try:
@@ -243,8 +254,9 @@ class SendRequest:
         while self._parked < len(rewritten):
             if len(rewritten) == self._parked + 1:
                 last = rewritten[-1]
-                size, taken = 1, largest_size(last)
                 yield sdk.wrap(last)
+                # afterwards: to look at all its fields makes each slower to read, and the SDK reads them
+                size, taken = 1, largest_size(last)
             else:
                 remaining = rewritten[self._parked :]
                 limit = maker.create_message_batch().max_size_in_bytes
@@ -265,7 +277,7 @@ class SendRequest:
 
 
 def one_session(path: str, messages: Sequence[Message]) -> str | None:
-    """The session of these messages, None if they have none.
+    """Return the session of these messages, None if they have none.
 
     Raises MixedSessionsError when they are not all of one session.
     """
@@ -276,7 +288,7 @@ def one_session(path: str, messages: Sequence[Message]) -> str | None:
 
 
 def in_session(given: Message | SendRequest, session: str | None) -> SendRequest:
-    """The request of one prepared message, or ``given``, with the session whose order is kept."""
+    """Return the request for one prepared message, or ``given``, with the session whose order is kept."""
     request = given if isinstance(given, SendRequest) else SendRequest(given, (given,))
     request.session = session
     return request
@@ -303,7 +315,7 @@ class SpooledRequest(SendRequest):
 
 
 def prepare(message: object, path: str) -> AmqpAnnotatedMessage:
-    """The copy of a message that is sent, with the context of its creation while tracing is on.
+    """Return the copy of a message that is sent; while tracing is on, with the context of its creation.
 
     Raises as :func:`sbpair.pair.envelope.copies.prepare` does.
     """
@@ -314,9 +326,10 @@ def prepare(message: object, path: str) -> AmqpAnnotatedMessage:
 
 
 def freeze(given: object, path: str = "") -> SendRequest:
-    """Freeze the input of ``send_messages`` to the entity ``path``: later changes by the caller have no effect.
+    """Return the request for the input of ``send_messages``, unaffected by later changes of the caller.
 
-    Raises TypeError for anything but messages, batches and iterables of messages, and ReservedPropertyError.
+    ``path`` is the entity. Raises TypeError for anything but messages, batches and iterables of messages, and
+    ReservedPropertyError.
     """
     if isinstance(given, PairedMessageBatch):
         return given.freeze()
@@ -341,7 +354,7 @@ def _contents(batch: ServiceBusMessageBatch) -> Sequence[Message]:
 
 
 def _traced_twin(message: ServiceBusMessage) -> AmqpAnnotatedMessage:
-    """The copy of a message in a batch of the SDK, with the context that the SDK gave it when it was added."""
+    """Return the copy of a message in a batch of the SDK, with the context that the SDK gave it when it was added."""
     twin = copies.prepare(message)
     context = {} if current.active is None else sdk.creation_context(message)
     if context:
@@ -352,7 +365,7 @@ def _traced_twin(message: ServiceBusMessage) -> AmqpAnnotatedMessage:
 def _fill(batch: ServiceBusMessageBatch, messages: Sequence[AmqpAnnotatedMessage]) -> int:
     for count, message in enumerate(messages):
         try:
-            batch.add_message(message)
+            batch.add_message(sdk.wrap(message))
         except MessageSizeExceededError:
             return count
     return len(messages)
@@ -378,7 +391,7 @@ class ScheduleRequest(SendRequest):
         return sender.schedule_messages(own, self.at, timeout=timeout)
 
     def sequence_numbers(self, outcome: Stored) -> list[int]:
-        """One number per message: the primary's, or PARKED."""
+        """Return one number per message: the primary's, or PARKED."""
         if outcome.backlog is None and not outcome.is_spooled:
             return list(cast("Iterable[int]", self.answer))
         return [PARKED] * len(self)
@@ -400,7 +413,7 @@ class Cancellation(SendRequest):
 
 
 def schedule_request(given: object, at: datetime, path: str = "") -> ScheduleRequest:
-    """A request to enqueue copies of the messages in the entity ``path`` at ``at``.
+    """Return a request to enqueue copies of the messages in the entity ``path`` at ``at``.
 
     Raises TypeError if ``at`` is not a datetime or ``given`` not one or more messages, and ReservedPropertyError.
     """
@@ -412,10 +425,10 @@ def schedule_request(given: object, at: datetime, path: str = "") -> ScheduleReq
 
 
 def cancellation(path: str, given: int | Iterable[int]) -> Cancellation:
-    """A request to cancel scheduled messages by their sequence numbers.
+    """Return a request to cancel scheduled messages by their sequence numbers.
 
-    Raises ParkedScheduleError if one of them is that of a parked message; then none is cancelled. Raises TypeError
-    or ValueError for invalid sequence numbers.
+    Raises ParkedScheduleError if one of them belongs to a parked message; then none is cancelled. Raises TypeError or
+    ValueError for invalid sequence numbers.
     """
     numbers = [given] if isinstance(given, int) else list(given)
     if wrong := next((each for each in numbers if isinstance(each, bool) or not isinstance(each, int)), None):
@@ -437,7 +450,7 @@ def _at(message: copies.Message, at: datetime) -> AmqpAnnotatedMessage:
 
 
 def ping() -> SendRequest:
-    """A ping: an empty message that the broker accepts but never delivers.
+    """Return a ping: an empty message that the broker accepts but never delivers.
 
     It has a session id of its own, which queues with sessions require.
     """

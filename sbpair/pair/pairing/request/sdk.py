@@ -1,14 +1,16 @@
 """Access to private parts of the SDK: the AMQP condition of an error, the messages in a batch, and what a link reveals.
 
-Only wire.py and shared_link.py, for the connection under a sender, touch such parts beside it. Every private name has a
-test. If a later SDK lacks one, the loss is logged once and the feature is off.
+Besides this module, only wire.py and shared_link.py use such parts, for the connection under a sender. Every private
+name has a test. If a later SDK lacks one, the loss is logged once and the feature is off.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
+from zlib import crc32
 
 from azure.core.settings import settings
 from azure.core.tracing import SpanKind
@@ -20,6 +22,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbpair.pair.envelope.copies import private
+from sbpair.pair.ground.recorded import NO_CHECKSUM
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
@@ -32,7 +35,7 @@ _OF_THE_SDK = frozenset({None, "amqp:client-error", "amqp:unknown-error", "amqp:
 
 
 def condition_of(error: BaseException) -> str | None:
-    """The AMQP condition of the service's error as text, or None."""
+    """Return the AMQP condition of the service's error as text, or None."""
     condition = getattr(error, "_condition", None)
     if isinstance(condition, bytes):
         return condition.decode("ascii", "replace")
@@ -40,13 +43,18 @@ def condition_of(error: BaseException) -> str | None:
 
 
 def token_status_of(error: BaseException) -> int | None:
-    """The status with which ``$cbs`` refused the token; None for other errors."""
+    """Return the status with which ``$cbs`` refused the token; None for other errors."""
     inner = getattr(error, "inner_exception", None)
     status = getattr(inner, "status_code", None)
     is_token = type(inner).__name__ == "TokenAuthFailure"
     return status if is_token and isinstance(status, int) and not isinstance(status, bool) else None
 
 
+_EXPIRED = re.compile("expired", re.IGNORECASE)  # there is only text
+_CLOCK = (
+    "The token was refused as expired, and the key is not the cause: this machine's clock is behind, "
+    "or a signature that was given has expired."
+)
 _NEXT_STEPS = {
     401: "The credential was refused: check the key and its name, and that it was not regenerated.",
     403: "The credential lacks a right here: a sender needs Send.",
@@ -55,15 +63,16 @@ _NEXT_STEPS = {
 
 
 def explain_refused_token(error: Exception) -> None:
-    """Say in the text of the SDK's error why ``$cbs`` refused the token, and what to do; other errors stay as they are.
+    """Add to the SDK's error why ``$cbs`` refused the token and what to do; other errors are unchanged.
 
-    The SDK has one class and one text for a wrong key and for an entity that does not exist.
+    The SDK has one class and one text both for a wrong key and for an entity that does not exist.
     """
     status = token_status_of(error)
     if status is None:
         return
     told = " ".join(str(getattr(error, "inner_exception", "")).split())
-    text = f"{_NEXT_STEPS.get(status, 'The credential was refused.')} {told}"
+    step = _CLOCK if status == 401 and _EXPIRED.search(told) else _NEXT_STEPS.get(status)
+    text = f"{step or 'The credential was refused.'} {told}"
     error.message = text  # type: ignore[attr-defined]  # of every AzureError
     error.args = (text, *error.args[1:])
 
@@ -71,7 +80,7 @@ def explain_refused_token(error: Exception) -> None:
 def was_rejected(error: BaseException) -> bool:
     """Whether the service rejected the message itself, which means that it is not stored.
 
-    Without an answer from the service, the SDK raises the same class with its own condition.
+    If the service did not answer, the SDK raises the same class, but with a condition of its own.
     """
     inner = getattr(error, "inner_exception", None)
     is_answer = any(kind.__name__ == "MessageException" for kind in type(inner).__mro__)
@@ -88,9 +97,9 @@ _DELETED = frozenset({"amqp:not-found", "amqp:resource-deleted"})
 
 
 def deletion_of(link: object) -> MessagingEntityNotFoundError | None:
-    """The error of the entity of a link that the service ended because it was deleted; None for any other link.
+    """Return the error for the deleted entity of a link that the service ended; None for any other link.
 
-    The SDK raises it on the next use of the link only: a send in progress fails for an unknown reason.
+    The SDK raises it only on the next use of the link: a send in progress fails with an unspecific error.
     """
     ended = private(link, "_error", NO_DELETION)
     condition = getattr(ended, "condition", None)
@@ -101,7 +110,7 @@ def deletion_of(link: object) -> MessagingEntityNotFoundError | None:
 
 
 def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None:
-    """The messages in a batch of the SDK; None if this SDK does not keep them."""
+    """Return the messages in a batch of the SDK; None if this SDK does not keep them."""
     kept = private(batch, "_messages", "batches not made by a paired sender cannot be parked")
     return list(cast("list[ServiceBusMessage]", kept)) if isinstance(kept, list) else None
 
@@ -111,7 +120,7 @@ _IS_WRAPPED = "_raw_amqp_message" in vars(ServiceBusMessage(b""))
 
 
 def wrap(message: AmqpAnnotatedMessage) -> ServiceBusMessage | AmqpAnnotatedMessage:
-    """A prepared message in the form that the SDK sends fastest."""
+    """Return a prepared message in the form that the SDK sends fastest."""
     if not _IS_WRAPPED:
         return message
     made = _new(ServiceBusMessage)
@@ -124,7 +133,7 @@ _NO_APPEND = "encoded messages are encoded again for their batch"
 
 
 def append_encoded(batch: ServiceBusMessageBatch, encoded: bytes) -> bool:
-    """Add an encoded message to a batch; False, without doing so, if this SDK keeps its batches in another form.
+    """Add an encoded message to a batch; return False, and add nothing, if this SDK keeps its batches in another form.
 
     Raises MessageSizeExceededError when the batch has no room for it.
     """
@@ -142,14 +151,14 @@ def append_encoded(batch: ServiceBusMessageBatch, encoded: bytes) -> bool:
 
 
 def creation_context(message: ServiceBusMessage) -> dict[str | bytes, Any]:
-    """The context that the SDK's tracing gave a message of a batch, as application properties; empty without one."""
+    """Return the trace context of a message in an SDK batch, as application properties; empty without one."""
     encoded = private(message, "_message", "messages of the SDK's own batches are parked without their trace")
     carried = getattr(encoded, "application_properties", None) or {}
     return {name: carried[name] for name, _ in _TRACE_PROPERTIES if name in carried}
 
 
 def message_limit(sender: ServiceBusSender | AsyncServiceBusSender) -> int | None:
-    """The maximum message size of this open link in bytes; None if this SDK does not reveal it."""
+    """Return the maximum message size of this open link in bytes; None if this SDK does not reveal it."""
     limit = private(sender, "_max_message_size_on_link", "no warning for messages too large to be parked")
     return limit if isinstance(limit, int) and limit > 0 else None
 
@@ -159,14 +168,23 @@ ROOMY_PROPERTIES = 32 * 1024
 
 
 def body_size(message: AmqpAnnotatedMessage) -> int:
-    """The bytes of a body of data; 0 for any other, which must be encoded to learn its size."""
+    """Return the size of a data body in bytes; 0 for any other body, which would have to be encoded."""
     return sum(len(part) for part in getattr(message, "_data_body", None) or ())
+
+
+def body_checksum(message: AmqpAnnotatedMessage) -> int:
+    """Return the CRC-32 of a data body; NO_CHECKSUM for any other, and for a body that cannot be sent."""
+    data = getattr(message, "_data_body", None)
+    try:
+        return NO_CHECKSUM if data is None else crc32(b"".join(data))
+    except TypeError:
+        return NO_CHECKSUM
 
 
 def is_smaller(message: AmqpAnnotatedMessage, limit: int) -> bool:
     """Whether body and application properties are certainly smaller than ``limit`` bytes, and the latter few.
 
-    Fast, since every send calls it; False where an exact answer would take longer.
+    Fast, since every send calls it; False if an exact answer would take longer.
     """
     try:
         body: Any = message._data_body
@@ -196,10 +214,10 @@ _NO_PEEK = "ordered sessions stay parked: their backlog queues cannot be peeked"
 
 
 def is_empty(sender: ServiceBusSender, session_id: str | None, seconds: float) -> bool:
-    """Whether the queue of this sender holds no message, or none of this session.
+    """Whether the queue of this sender contains no message, or none of this session.
 
-    Peeks over the ``$management`` node on the sender's own connection: a receiver of the SDK would have to accept the
-    session first, or be refused. Raises the SDK's exceptions.
+    Peeks over the ``$management`` node on the sender's own connection; a receiver of the SDK would have to accept the
+    session first, which can be refused. Raises the SDK's exceptions.
     """
     ask = _mgmt(sender)
     return bool(ask(_PEEK, _peek_body(sender, session_id), _answer, timeout=seconds))
@@ -225,7 +243,7 @@ def _peek_body(sender: Any, session_id: str | None) -> dict[str, object]:  # noq
 
 
 def _answer(status: int, message: Any, description: object, amqp_transport: Any) -> bool:  # noqa: ANN401
-    """Whether the answer to a peek reports that no message was found; any other status is an error."""
+    """Whether the answer to a peek reports that no message was found. Raises for any other status."""
     if status == 200:
         return False
     if status in (202, 204):

@@ -1,1 +1,1 @@
-"""What the blocking and the asyncio client have in common."""
+"""Common parts of the blocking and the asyncio client."""

@@ -14,20 +14,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, cast
-from urllib.parse import quote, urlsplit
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from urllib.parse import urlsplit
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusClient, TransportType
 
 from sbpair.pair.auth.caching import caching
-from sbpair.pair.auth.connection_string import NamespaceAccess, at_host, fields_of, parse
+from sbpair.pair.auth.connection_string import NamespaceAccess, at_host, fields_of, parse, resolve
 from sbpair.pair.auth.credential import token_source
 from sbpair.pair.auth.held_failure import HeldFailure
-from sbpair.pair.auth.reference import resolve
-from sbpair.pair.auth.route import Route
+from sbpair.pair.auth.route import Proxy, Route
 from sbpair.pair.auth.tls import BoundedHandshake, CaFileUnusableError, trusting
 from sbpair.pair.envelope.names import label_of_backlogs, namespace_label
 from sbpair.pair.ground.own_copy import own_copy
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from azure.servicebus import aio
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    from sbpair.pair.pairing.shared.service_order import Report
+    from sbpair.pair.pairing.shared.service_order import Exchanged, Report
 
 
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
@@ -54,7 +54,7 @@ ADMIN_CONNECT_TIMEOUT, ADMIN_READ_TIMEOUT = 3.0, 10.0  # seconds
 
 
 class Same(Enum):
-    """The type of :data:`SAME`: a setting of the secondary equals the primary's."""
+    """The type of :data:`SAME`, which gives a setting of the secondary the value of the primary's."""
 
     SAME = "as for the primary"
 
@@ -85,13 +85,15 @@ class SdkSettings:
             raise ValueError(
                 f"try_timeout must be a finite number of seconds above 0, not {self.try_timeout}"
             )
+        if self.http_proxy is not None:
+            Proxy.of_settings(self.http_proxy)
         if self.uamqp_transport:
             raise ValueError("a paired client needs the SDK's own AMQP transport: remove uamqp_transport")
 
     @property
     def route(self) -> Route:
-        """The same route for clients other than the SDK's. With a proxy it is a WebSocket, as the SDK has it."""
-        proxy = None if self.http_proxy is None else proxy_url(self.http_proxy)
+        """The same route for clients other than the SDK's. With a proxy it uses a WebSocket, as the SDK does."""
+        proxy = None if self.http_proxy is None else Proxy.of_settings(self.http_proxy).url
         is_websocket = proxy is not None or self.transport_type is TransportType.AmqpOverWebsocket
         return Route(self.connection_verify, is_websocket, proxy, self.ssl_context)
 
@@ -102,7 +104,7 @@ class SdkSettings:
         connection_verify: str | Same | None,
         ssl_context: ssl.SSLContext | Same | None,
     ) -> SdkSettings:
-        """These settings with the given values replaced; SAME keeps the primary's."""
+        """Return these settings with the given values replaced; SAME keeps the primary's."""
         if connection_verify is not SAME and ssl_context is SAME:
             ssl_context = None  # the primary's would take precedence over the file
         given = {
@@ -115,8 +117,7 @@ class SdkSettings:
         return replace(self, **different)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkSettings:
+class LinkSettings(NamedTuple):
     """The keyword arguments of ``get_queue_sender`` and the like that concern the link."""
 
     client_identifier: str | None = None
@@ -133,8 +134,7 @@ class LinkSettings:
         return {name: value for name, value in given.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceInfo:
+class NamespaceInfo(NamedTuple):
     """The short name of a namespace, and its host, with port if given."""
 
     label: str
@@ -142,7 +142,7 @@ class NamespaceInfo:
 
 
 def _is_asked(credential: object) -> bool:
-    """Whether a credential asks a service for tokens: one with a ``token_type`` signs them itself, as the SDK's do."""
+    """Whether a credential asks a service for tokens. One with a ``token_type`` signs them itself, as the SDK's do."""
     return hasattr(credential, "get_token") and not hasattr(credential, "token_type")
 
 
@@ -177,13 +177,12 @@ class SdkNamespace:
         self._use_tls = use_tls
         self._custom_endpoint_address = custom_endpoint_address
         self._trust: BoundedHandshake | None = None
-        self.host_name = HostName()
 
     @classmethod
     def from_connection_string(
         cls, role: str, text: str, settings: SdkSettings, custom_endpoint_address: str | None = None
     ) -> SdkNamespace:
-        """From a connection string, or a reference to one: ``env:NAME`` or ``file:PATH``.
+        """Return the namespace of a connection string, or of a reference to one: ``env:NAME`` or ``file:PATH``.
 
         Raises ValueError, naming the side and the missing part.
         """
@@ -206,9 +205,14 @@ class SdkNamespace:
             entity_path=entity_path,
         )
 
+    @cached_property
+    def host_name(self) -> HostName:
+        """The cached look-ups of the host name."""
+        return HostName()
+
     @property
     def retry(self) -> RetryPolicy:
-        """The retries of a failed send, made here in place of the SDK's."""
+        """The retry policy of failed sends, applied by this client instead of the SDK."""
         return self._settings.retry
 
     @property
@@ -242,7 +246,7 @@ class SdkNamespace:
         return urlsplit(way if "://" in way else f"sb://{way}").hostname
 
     def check_entity(self, what: str, name: str) -> None:
-        """Raises ValueError if the connection string is limited to another entity, as the SDK does."""
+        """Raise ValueError, as the SDK does, if the connection string is limited to another entity."""
         if self._entity_path and name != self._entity_path:
             raise ValueError(
                 f"{what} {name!r} does not match the EntityPath {self._entity_path!r} in the {self.role} "
@@ -250,7 +254,7 @@ class SdkNamespace:
             )
 
     def check_credential(self, *, is_asyncio: bool) -> None:
-        """Raises TypeError for an unknown credential, or a blocking one with asyncio, or vice versa."""
+        """Raise TypeError for an unknown credential, or a blocking one with asyncio, or vice versa."""
         get_token = getattr(self._credential, "get_token", None)
         if get_token is None:
             if self._connection_string is None and not isinstance(self._credential, _KEYS):
@@ -268,8 +272,9 @@ class SdkNamespace:
             raise TypeError(f"the {self.role} credential is for asyncio; use the client of sbpair.aio")
 
     def client(self, *, retry_total: int | None = 0) -> ServiceBusClient:
-        """A new SDK client, by default without retries; with ``retry_total`` None they follow the settings."""
-        keywords = self._keywords(self._bounded_handshake() or self._settings.ssl_context, retry_total)
+        """Return a new SDK client, by default without retries; with ``retry_total`` None they follow the settings."""
+        context = self._bounded_handshake() or self._settings.ssl_context
+        keywords = self._keywords(context, retry_total, is_asyncio=False)
         if self._connection_string is not None:
             return ServiceBusClient.from_connection_string(self._connection_string, **keywords)
         return ServiceBusClient(
@@ -277,7 +282,7 @@ class SdkNamespace:
         )
 
     def asyncio_client(self, *, retry_total: int | None = 0) -> aio.ServiceBusClient:
-        """A new asyncio SDK client; see :meth:`client`."""
+        """Return a new asyncio SDK client; see :meth:`client`."""
         from azure.servicebus import aio
 
         bounded = self._bounded_handshake()
@@ -285,7 +290,7 @@ class SdkNamespace:
         if context is None and not self._use_tls:
             # Unused: without it, the SDK reads the file of authorities for each link.
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        keywords = self._keywords(context, retry_total)
+        keywords = self._keywords(context, retry_total, is_asyncio=True)
         if self._connection_string is not None:
             return aio.ServiceBusClient.from_connection_string(self._connection_string, **keywords)
         return aio.ServiceBusClient(
@@ -298,17 +303,19 @@ class SdkNamespace:
         *,
         connect_timeout: float = ADMIN_CONNECT_TIMEOUT,
         report: Report | None = None,
+        exchanged: Exchanged | None = None,
     ) -> ServiceBusAdministrationClient:
-        """A new SDK administration client with short timeouts; always https, always blocking.
+        """Return a new SDK administration client with short timeouts; always https, always blocking.
 
         It sends the elements of a description in the service's order, which the SDK does not. ``report`` is told which
-        elements of an answer are not in force.
+        elements of an answer are not in force, ``exchanged`` each request and its response.
 
-        ``bridge`` turns an asyncio credential into one that a thread can use. ``connect_timeout`` is in seconds, the
-        TLS handshake included.
+        ``bridge`` turns an asyncio credential into one that a thread can use. ``connect_timeout`` is in seconds, and
+        includes the TLS handshake.
         """
         from azure.servicebus.management import ServiceBusAdministrationClient
 
+        from sbpair.pair.pairing.shared.sdk_dialling import AdministrationTransport
         from sbpair.pair.pairing.shared.service_order import ServiceOrder
 
         credential: object = self._cached
@@ -318,7 +325,7 @@ class SdkNamespace:
             "retry_total": 0,
             "connection_timeout": connect_timeout,
             "read_timeout": ADMIN_READ_TIMEOUT,
-            "logging_policy": ServiceOrder(report),
+            "logging_policy": ServiceOrder(report, exchanged),
         }
         if self._settings.connection_verify is not None:
             _trust(self._settings.connection_verify)  # the SDK would only raise OSError
@@ -326,16 +333,21 @@ class SdkNamespace:
         if self._settings.user_agent is not None:
             keywords["user_agent"] = self._settings.user_agent
         if self._settings.http_proxy is not None:
-            keywords["proxies"] = {"https": proxy_url(self._settings.http_proxy)}
+            keywords["proxies"] = {"https": self._settings.route.http_proxy}
+        bounds = ("connection_timeout", "read_timeout", "connection_verify")
+        keywords["transport"] = AdministrationTransport(
+            **{name: keywords[name] for name in bounds if name in keywords}
+        )
         if self._connection_string is not None:
             return ServiceBusAdministrationClient.from_connection_string(self._connection_string, **keywords)
         return ServiceBusAdministrationClient(
             self.info.endpoint, cast("TokenCredential", credential), **keywords
         )
 
-    def _keywords(self, context: object, retry_total: int | None) -> dict[str, Any]:
+    def _keywords(self, context: object, retry_total: int | None, *, is_asyncio: bool) -> dict[str, Any]:
+        proxy = self._settings.http_proxy
         given = {
-            "http_proxy": self._settings.http_proxy,
+            "http_proxy": None if proxy is None else Proxy.of_settings(proxy).settings(is_asyncio=is_asyncio),
             "user_agent": self._settings.user_agent,
             "connection_verify": self._settings.connection_verify,
             "ssl_context": context,
@@ -378,7 +390,7 @@ def _trust(ca_file: str | None) -> ssl.SSLContext:
 
 
 def check_pair(primary: SdkNamespace, secondary: SdkNamespace, primary_name: str | None) -> str:
-    """The label that prefixes the names of the backlog queues.
+    """Return the label that prefixes the names of the backlog queues.
 
     Raises ValueError if the two sides are the same namespace, or their names cannot be distinguished.
     """
@@ -387,18 +399,10 @@ def check_pair(primary: SdkNamespace, secondary: SdkNamespace, primary_name: str
     return label_of_backlogs(primary.info.endpoint, secondary.info.endpoint, primary_name)
 
 
-def proxy_url(proxy: Mapping[str, str | int]) -> str:
-    """The URL of a proxy given in the SDK's form. It may contain a password."""
-    user = ""
-    if proxy.get("username"):
-        user = f"{quote(str(proxy['username']), safe='')}:{quote(str(proxy.get('password', '')), safe='')}@"
-    return f"http://{user}{proxy['proxy_hostname']}:{proxy['proxy_port']}"
-
-
 class HostName:
-    """What is remembered of the name of one host. Thread-safe.
+    """The cached look-ups of one host name. Thread-safe.
 
-    A failed look-up is remembered for a moment, not repeated for each link.
+    A failure is remembered for a moment, so that the look-up is not repeated for each link.
     """
 
     def __init__(self, rng: Random | None = None) -> None:
@@ -406,7 +410,7 @@ class HostName:
 
     @contextmanager
     def opening(self) -> Iterator[None]:
-        """Opens a link within this context. Raises the error of an earlier look-up while that is held."""
+        """Opens a link within this context. Raises the error of an earlier look-up while that is remembered."""
         held = self._failure.at(time.monotonic())
         if held is not None:
             raise own_copy(held)

@@ -1,4 +1,4 @@
-"""The services that run beside the senders of a client: a hosted syphon and an observer, as a runtime sees them."""
+"""The services that run beside the senders of a client: a hosted syphon and an observer, as used by a runtime."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from azure.core.exceptions import (
@@ -18,9 +19,12 @@ from azure.core.exceptions import (
     ClientAuthenticationError,
     ResourceExistsError,
     ResourceNotFoundError,
+    ServiceRequestError,
+    ServiceResponseError,
 )
 
 from sbpair.pair.envelope.names import backlog_queue_name, is_ordered_backlog, ordered_backlog_name
+from sbpair.pair.ground.shortage import causes
 
 from ..decide.room import BacklogSize
 from ..events import BacklogsCreated, BacklogsNotCreated, PairingEvent
@@ -32,28 +36,26 @@ if TYPE_CHECKING:
     from random import Random
 
     from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient
+    from tenacity import RetryCallState
 
 _logger = logging.getLogger("sbpair")
 
 FOREVER = "P10675199DT2H48M5.4775807S"  # the service's notation for "no limit"
 _LIMITLESS = timedelta(days=10_000_000)  # the SDK parses FOREVER as more than this
 
-CONFLICTS = ("SubCode=40901", "Another conflicting operation")
-"""What the service says of a concurrent change, since 2015 and since 2019: the SDK raises one exception for every 409,
-and only the older words have a sub-code.
-"""
 MEBIBYTE = 1024 * 1024
 CREATED_MEBIBYTES = 5120
 MAX_LISTED = 300  # queues, of a namespace that has more
 SPREAD_SECONDS = 30.0
 MAX_WAIT_SECONDS = 60.0  # seconds between two attempts in the background
+TOLD_AFTER_SECONDS = 30.0  # without the queues
 
 
 class Backlogs:
     """The backlog queues of one primary namespace on the secondary.
 
-    ``administration`` creates an administration client for the secondary. With ``is_ordered`` there are as many
-    ordered ones, numbered after the others.
+    ``administration`` creates an administration client for the secondary. With ``is_ordered``, there are as many
+    ordered queues, numbered after the others.
     """
 
     def __init__(
@@ -68,6 +70,9 @@ class Backlogs:
         self._count = count
         self._total = 2 * count if is_ordered else count
         self._administration = administration
+        self.missing_because: str | None = ""
+        """Why the backlog is not ready: a cause, or "" before the first check; None once all queues exist."""
+        self._is_told = False
 
     def name(self, index: int) -> str:
         if index < self._count:
@@ -75,41 +80,68 @@ class Backlogs:
         return ordered_backlog_name(self._namespace, index - self._count)
 
     def ensure(self, indexes: Iterable[int] | None = None) -> tuple[str, ...]:
-        """Create the missing ones of these backlog queues, by default of all; returns the names created.
+        """Create the missing backlog queues, of all or of those with these ``indexes``; return the names created.
 
         Raises the errors of the SDK's administration client.
         """
         return self._round(range(self._total) if indexes is None else indexes)()
 
-    def ensure_in_background(self, closed: threading.Event, delay: float = 0.0) -> tuple[str, ...] | None:
-        """Call :meth:`ensure` after ``delay`` seconds, going on while the secondary is unavailable or busy.
+    def ensure_in_background(
+        self,
+        closed: threading.Event,
+        delay: float = 0.0,
+        tell: Callable[[PairingEvent], object] = lambda event: None,
+    ) -> tuple[str, ...] | None:
+        """Call :meth:`ensure` after ``delay`` seconds, and repeat it until it succeeds: a missing right may be granted.
 
-        Returns None when ``closed`` is set before it began; raises the error of the last attempt when it is set later.
+        ``tell`` gets an event about a refusal at once, about a secondary that is unavailable or busy after half a
+        minute, and then at each change of the cause. If ``closed`` is set, returns None before the first attempt, and
+        later raises the error of the last one.
         """
         if delay and closed.wait(delay):
             return None
         import tenacity
 
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_may_pass),
+            retry=tenacity.retry_if_exception_type(Exception),
             wait=tenacity.wait_exponential_jitter(initial=1.0, max=MAX_WAIT_SECONDS),
             stop=tenacity.stop_when_event_set(closed),
             sleep=tenacity.sleep_using_event(closed),
+            before_sleep=partial(self._still_missing, tell),
             reraise=True,
         )
         return retrying(self._round(range(self._total)))
 
-    def made_in_background(self, closed: threading.Event, delay: float) -> PairingEvent | None:
-        """Call :meth:`ensure_in_background`. Returns the event that says how it ended; None for a closed client."""
+    def make_in_background(
+        self, closed: threading.Event, delay: float, tell: Callable[[PairingEvent], object]
+    ) -> None:
+        """Call :meth:`ensure_in_background` and pass the result to ``tell``, unless the client is closed."""
         made: tuple[str, ...] | Exception | None
         try:
-            made = self.ensure_in_background(closed, delay)
+            made = self.ensure_in_background(closed, delay, tell)
         except Exception as error:
             made = None if closed.is_set() else error
-        return None if made is None else backlogs_event(made, time.monotonic())
+        if made is not None:
+            event = backlogs_event(made, time.monotonic())
+            self.missing_because = event.cause if isinstance(event, BacklogsNotCreated) else None
+            tell(event)
+
+    def _still_missing(self, tell: Callable[[PairingEvent], object], state: RetryCallState) -> None:
+        error = None if state.outcome is None else state.outcome.exception()
+        if not isinstance(error, Exception):
+            return
+        event = backlogs_event(error, time.monotonic())
+        told, self.missing_because = (
+            self.missing_because,
+            event.cause if isinstance(event, BacklogsNotCreated) else "",
+        )
+        is_long = state.seconds_since_start is not None and state.seconds_since_start >= TOLD_AFTER_SECONDS
+        if (is_long or not _may_pass(error)) and not (self._is_told and told == self.missing_because):
+            self._is_told = True
+            tell(event)
 
     def _round(self, indexes: Iterable[int]) -> Callable[[], tuple[str, ...]]:
-        """A function that makes sure of these queues. Called again after an error, it goes on where that stopped it."""
+        """Return a function that ensures these queues; after an error, another call continues where it stopped."""
         unsure, missing, created = [self.name(index) for index in indexes], deque[str](), list[str]()
 
         def go_on() -> tuple[str, ...]:
@@ -130,9 +162,9 @@ class Backlogs:
         return go_on
 
     def sizes(self, indexes: Iterable[int]) -> dict[int, BacklogSize] | None:
-        """The sizes of these backlog queues as the service counts them; None when the key has no Manage.
+        """Return the sizes of these backlog queues as the service counts them; None when the key lacks Manage.
 
-        A queue that cannot be asked about now is left out.
+        A queue whose size cannot be read now is left out.
         """
         found = {}
         try:
@@ -157,17 +189,17 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def first_moment(rng: Random, failover_interval: float) -> float:
-    """The seconds after which a new client makes sure of its queues: a crowd that starts together spreads.
+    """Return after how many seconds a new client checks its queues: at random, since many clients may start together.
 
-    Well before the first failover could need them; a send that needs one does not wait for this.
+    That is well before the first failover could need them; a send that needs a queue does not wait for this.
     """
     return rng.uniform(0.0, min(SPREAD_SECONDS, failover_interval / 2))
 
 
 def _list(administration: ServiceBusAdministrationClient, wanted: set[str]) -> tuple[set[str], bool]:
-    """Those of the wanted queues that exist, and whether all others are missing: one call for a hundred queues.
+    """Return the wanted queues that exist, and whether all others are missing; one call per hundred queues.
 
-    Of a namespace with more than MAX_LISTED queues the others remain to be asked for.
+    In a namespace with more than MAX_LISTED queues, the other wanted ones must be requested one by one.
     """
     found: set[str] = set()
     count = 0
@@ -214,16 +246,16 @@ def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
 
     try:
         create_as_the_namespace_asks(create)
-    except ResourceExistsError as error:
-        if any(words in str(error) for words in CONFLICTS):
-            raise  # the queue may not exist
+    except ResourceExistsError:  # for every 409, a concurrent change among them
+        if not _exists(administration, name):
+            raise
         return False  # another client created it
     _logger.info("created backlog queue %s", name)
     return True
 
 
 def differences(found: QueueProperties) -> list[str]:
-    """The settings and the status in which an existing backlog queue differs from a created one, as text."""
+    """Return, as text, the settings and the status in which an existing backlog queue differs from a created one."""
     is_ordered = is_ordered_backlog(found.name)
     is_ours = {
         "max_size_in_megabytes": found.max_size_in_megabytes == CREATED_MEBIBYTES,
@@ -245,7 +277,7 @@ def differences(found: QueueProperties) -> list[str]:
 
 
 def _word(status: object) -> str:
-    """The name of a status, which is an enum of the SDK or text."""
+    """Return the name of a status, which is an enum of the SDK or text."""
     return str(getattr(status, "value", status))
 
 
@@ -254,8 +286,22 @@ def _is_limitless(span: object) -> bool:
 
 
 def backlogs_event(created: tuple[str, ...] | Exception, now: float) -> PairingEvent:
-    """The event for the creation of the backlog queues, or its failure."""
+    """Return the event for the creation of the backlog queues, or its failure."""
     if isinstance(created, Exception):
-        cause = f"{type(created).__name__}: {classify(created, Phase.OPENING).why}"
-        return BacklogsNotCreated(now, "", cause)
+        return BacklogsNotCreated(now, "", f"{type(created).__name__}: {_why(created)}")
     return BacklogsCreated(now, "", created)
+
+
+def _why(error: Exception) -> str:
+    """Return why the administration API refused or cannot be reached, as text that is the same for the same cause.
+
+    HTTP errors can contain addresses of objects in memory, which are left out.
+    """
+    if not isinstance(error, (ServiceRequestError, ServiceResponseError)):
+        return classify(error, Phase.OPENING).why
+    found = (each for each in causes(error) if isinstance(each, OSError) and each.errno is not None)
+    root = next(found, None)
+    verdict = getattr(root, "verify_message", None)
+    said = f"its certificate is not trusted: {verdict}" if verdict else root and root.strerror
+    away = "the secondary's administration over HTTPS cannot be reached"
+    return f"{away}: {said}" if said else away

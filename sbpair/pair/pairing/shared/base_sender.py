@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from sbpair.pair.envelope.copies import session_of
+from sbpair.pair.envelope.copies import Message, session_of
 from sbpair.pair.envelope.names import path_key
 
-from ..decide.health import transfer_seconds
-from ..decide.patience import MIN_WAITING
+from ..decide.patience import MIN_WAITING, transfer_seconds
 from ..decide.rotation import Choice
 from ..errors import BacklogUnavailableError, ParkedMessageTooLargeError, PartlyParkedError
 from ..options import PairedNamespaceOptions
@@ -74,13 +73,13 @@ class BaseSender:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
     def _check_open(self) -> None:
-        if self._is_closed or self._runtime.is_closed:
-            if self._runtime.pair_state.fault is not None:
-                raise self._runtime.closed_error()
+        if self._is_closed or self._runtime.sides.is_closed:
+            if self._runtime.sides.state.fault is not None:
+                raise self._runtime.sides.closed_error()
             raise ValueError("the sender is closed; get another from an open paired client")
 
     def _fast_message(self, message: object) -> AmqpAnnotatedMessage | None:
-        """Prepare a message for the fast path; None if it has to go through the flow.
+        """Prepare a message for the fast path; return None if it must go through the flow.
 
         This runs for nearly every message, so it does little. Raises as :func:`prepare` does.
         """
@@ -89,7 +88,8 @@ class BaseSender:
             return None
         if len(self._patience.waiting) >= MIN_WAITING and self._patience.is_silent(time.monotonic()):
             return None
-        if runtime.is_spooling(self.entity_name):
+        spool = runtime.spool.flow
+        if spool is not None and spool.takes_first(self.entity_name, None):
             return None
         outgoing = prepare(message, self.entity_name)
         headroom = runtime.headroom
@@ -97,7 +97,10 @@ class BaseSender:
         return outgoing if headroom is None or is_smaller(outgoing, headroom.roomy) else None
 
     def _session_of(self, given: AmqpAnnotatedMessage | SendRequest) -> str | None:
-        """The session whose order is kept, None without one. Raises MixedSessionsError when there are several."""
+        """Return the session whose order is kept, None without one.
+
+        Raises MixedSessionsError when there are several.
+        """
         if isinstance(given, SendRequest):
             return one_session(self.entity_name, given.messages)
         properties = given.properties  # short, since nearly every message passes here
@@ -107,22 +110,25 @@ class BaseSender:
     def _may_go_fast(
         self, given: AmqpAnnotatedMessage | SendRequest, session: str | None
     ) -> TypeGuard[AmqpAnnotatedMessage]:
-        """Whether the fast path may send this message of an ordered session, whose turn it is."""
+        """Whether the fast path may send this message of an ordered session; its turn has come."""
         fence, runtime = self._fence, self._runtime
         if fence is None or session is None or isinstance(given, SendRequest):
             return False
-        if not (fence.is_open and self._health.is_calm) or runtime.is_spooling(self.entity_name, session):
+        if not (fence.is_open and self._health.is_calm):
+            return False
+        spool = runtime.spool.flow
+        if spool is not None and spool.takes_first(self.entity_name, session):
             return False
         headroom = runtime.headroom
         return headroom is None or is_smaller(given, headroom.roomy)
 
     def _too_late(self, session: str) -> ServiceBusError:
-        """The error of a send whose turn did not come in time; nothing was sent."""
+        """Return the error of a send whose turn did not come in time; nothing was sent."""
         text = f"Earlier messages of session {session!r} were still being sent when no time was left."
         return OperationTimeoutError(message=text)
 
     def _fast_seconds(self, timeout: float | None, message: AmqpAnnotatedMessage) -> float:
-        """The time limit of a fast attempt in seconds: what the budget allows, and no more than the patience."""
+        """Return the time limit of a fast attempt in seconds: the remaining budget, but at most the patience."""
         seconds, runtime = self._fast_budget, self._runtime
         if timeout is not None:
             budget = timeout_seconds(timeout, runtime.options)
@@ -135,31 +141,31 @@ class BaseSender:
         return patience if patience < seconds else seconds
 
     def _limit_without_link(self, error: ServiceBusError) -> int:
-        """The size limit of a batch while no link to the primary opens; records ``error`` as its failure.
+        """Return the size limit of a batch while no link to the primary can be opened; record ``error`` as a failure.
 
         Raises ``error`` if it is not an outage.
         """
         runtime = self._runtime
-        if runtime.classify(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
+        if runtime.failures.classify(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
             raise error
         runtime.opening_failed(self.entity_name, error)
         if self._batch_limit is None:
             self._batch_limit = STANDARD_BATCH  # the next batch does not wait for a link
         return self._batch_limit
 
-    def _report(self, receipt: SendReceipt) -> SendReceipt:
-        """The receipt, after the observer has seen it."""
+    def _report(self, receipt: SendReceipt, messages: Sequence[Message]) -> SendReceipt:
+        """Return the receipt of these messages, after the observer has seen it."""
         if self._runtime.on_receipt is not None:
-            self._runtime.on_receipt(self.entity_name, receipt)
+            self._runtime.on_receipt(self.entity_name, receipt, messages)
         return receipt
 
     def _check(self, outcome: Outcome, request: SendRequest) -> Stored:
-        """Raises the caller's error unless every message was stored."""
+        """Return the outcome if every message was stored; otherwise raise the error for the caller."""
         if isinstance(outcome, Stored):
             return outcome
-        error = _error(self.entity_name, outcome)
-        if self._runtime.pair_state.fault is not None:  # the fault is what ended the call
-            wrapped = self._runtime.closed_error()
+        error = _error(self.entity_name, outcome, self._runtime.backlogs_missing_because)
+        if self._runtime.sides.state.fault is not None:  # the fault is what ended the call
+            wrapped = self._runtime.sides.closed_error()
             wrapped.__cause__ = error
             error = wrapped
         if request.parked:
@@ -169,7 +175,7 @@ class BaseSender:
 
 
 def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> float:
-    """The time budget of one call in seconds: ``timeout``, or by default ``operation_timeout``.
+    """Return the time budget of one call in seconds: ``timeout``, or by default ``operation_timeout``.
 
     Raises TypeError unless ``timeout`` is a number, and ValueError unless it is finite and greater than 0.
     """
@@ -183,7 +189,7 @@ def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> f
 
 
 def receipt(outcome: Stored, request: SendRequest) -> SendReceipt:
-    """The receipt of one call."""
+    """Return the receipt of one call."""
     stored_in = StoredIn.PRIMARY if outcome.backlog is None else StoredIn.BACKLOG
     if outcome.is_spooled:
         stored_in = StoredIn.SPOOL
@@ -196,17 +202,17 @@ def receipt(outcome: Stored, request: SendRequest) -> SendReceipt:
 
 
 def empty_batch(max_size_in_bytes: int | None, limit: int, path: str = "") -> PairedMessageBatch:
-    """A batch for the entity ``path``. Raises ValueError when the size exceeds the limit."""
+    """Return a batch for the entity ``path``. Raises ValueError when the size exceeds the limit."""
     if max_size_in_bytes is not None and max_size_in_bytes > limit:
         raise ValueError(f"max_size_in_bytes must be at most {limit}, not {max_size_in_bytes}")
     return PairedMessageBatch(max_size_in_bytes or limit, path)
 
 
-def _error(path: str, outcome: Refused | Stranded) -> Exception:
+def _error(path: str, outcome: Refused | Stranded, missing_because: str) -> Exception:
     for cause in outcome.causes if isinstance(outcome, Stranded) else (outcome.error,):
         explain_refused_token(cause)
     if isinstance(outcome, Stranded):
-        stranded = outcome.spool_error or BacklogUnavailableError(path, outcome.causes)
+        stranded = outcome.spool_error or BacklogUnavailableError(path, outcome.causes, missing_because)
         stranded.__cause__ = outcome.causes[0] if outcome.causes else None
         return stranded
     if outcome.is_parked and outcome.is_too_large:

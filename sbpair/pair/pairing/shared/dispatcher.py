@@ -1,8 +1,7 @@
 """Dispatch of events to callbacks, to the log, and to the caller's span.
 
-Each event is one line on the logger "sbpair": its name and a sentence, with its fields as ``extra``.
-An exception in a callback is logged and does not affect the send. What an outage does to one send is noted on the
-span of its caller.
+Each event is one line on the logger "sbpair": its name and a sentence, with its fields as ``extra``. An exception in a
+callback is logged and does not affect the send. The effects of an outage on a send are noted on the span of its caller.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 
-from sbpair.pair.ground.emitter import call_all, fields_of
+from sbpair.pair.ground.emitter import Repeats, call_all, fields_of
 from sbpair.pair.ground.interruptible import moving
 from sbpair.pair.tracing import current
 from sbpair.pair.tracing.current import Attributes, Tracing
@@ -43,6 +42,7 @@ class EventDispatcher:
         self._callbacks: list[Callable[[PairingEvent], object]] = []
         # Until the first callback subscribes.
         self._early: deque[PairingEvent] | None = deque(maxlen=MAX_EARLY_EVENTS)
+        self._repeats = Repeats()
 
     def subscribe(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
         """Call ``callback`` with every event, in any thread, one at a time; return a function that unsubscribes it.
@@ -62,12 +62,12 @@ class EventDispatcher:
         return unsubscribe
 
     def listen(self, callback: Callable[[PairingEvent], object]) -> None:
-        """As :meth:`subscribe`, for what runs beside the senders: earlier events are kept for the application."""
+        """As :meth:`subscribe`, for background services: earlier events are kept for the application."""
         with self._lock:
             self._callbacks.append(callback)
 
     def _early_or_added(self, callback: Callable[[PairingEvent], object]) -> list[PairingEvent]:
-        """Return the early events not delivered yet; with none left, add ``callback`` for those to come."""
+        """Return the early events not delivered yet; if there are none left, add ``callback`` for later events."""
         with self._lock:
             early = list(self._early or ())
             if early and self._early is not None:
@@ -78,27 +78,27 @@ class EventDispatcher:
             return early
 
     def renew(self) -> None:
-        """After a fork, in the child: what is not delivered yet, and the locks, are the parent's."""
+        """Reset after a fork, in the child: undelivered events and the locks belong to the parent."""
         self._lock, self._batons = threading.Lock(), [True]
         self._undelivered, self._begun, self._calls = deque(), None, deque()
 
     def emit(self, happened: Iterable[PairingEvent]) -> None:
-        """Log each event and pass it to every callback, after those that were put before."""
+        """Log each event and pass it to every callback, after the events that were put before."""
         self.put(happened)
         self.deliver()
 
     def put(self, happened: Iterable[PairingEvent]) -> None:
-        """Add events to those that :meth:`deliver` passes on; under one lock, in the order of their causes."""
+        """Add events for :meth:`deliver`; call it under the lock of the state, so that events follow their causes."""
         self._undelivered.extend(happened)
 
     def take(self, pending: list[PairingEvent]) -> None:
-        """As :meth:`put`, and empty ``pending``: no signal loses an event between the two."""
+        """Add events as :meth:`put`, and empty ``pending``; a signal in between loses no event."""
         self._undelivered.extend(moving(partial(pending.pop, 0), len(pending)))
 
     def deliver(self) -> None:
-        """Log the events that were put, and pass them on in this order, the same for every callback.
+        """Log the events that were put, and pass them to the callbacks, to each in the same order.
 
-        Returns at once while another thread delivers, or in a callback: those events follow in that thread.
+        Returns at once while another thread delivers, or in a callback: that thread then delivers these events too.
         """
         batons, undelivered = self._batons, self._undelivered
         while undelivered:
@@ -116,14 +116,28 @@ class EventDispatcher:
                 batons.extend(taken)
 
     def _deliver(self, event: PairingEvent) -> None:
-        """Go on with an event: a signal that interrupts a callback leaves it out for that one only."""
+        """Deliver an event; an interrupted callback is skipped, and the others still get the event."""
         if self._begun is not event:
             with self._lock:
-                self._calls, self._begun = deque([_log, *self._callbacks]), event
+                self._calls, self._begun = deque([self._log, *self._callbacks]), event
                 if self._early is not None:
                     self._early.append(event)
         while self._calls:
             _call_all([self._calls.popleft()], event)
+
+    def _log(self, event: PairingEvent) -> None:
+        line = LINES[type(event)]
+        if not _logger.isEnabledFor(line.level):
+            return
+        if isinstance(event, EntityFailedOver):
+            self._repeats = Repeats()  # from now on all is news
+        values, name = fields_of(event), type(event).__name__
+        level = self._repeats.level_of(line, name, values)
+        now = values.pop("at")  # the record has a time of its own, which others can read
+        if "until" in values:
+            values["until"] = datetime.fromtimestamp(time.time() + values["until"] - now, UTC).isoformat()
+        # a record's own attributes cannot be replaced, and BacklogsCreated has a field "created" as they do
+        _logger.log(level, "%s", line.text(event), extra={"event": name, "fields": values})
 
 
 def _call_all(callbacks: Iterable[Callable[[PairingEvent], object]], event: PairingEvent) -> None:
@@ -134,21 +148,8 @@ def _call_all(callbacks: Iterable[Callable[[PairingEvent], object]], event: Pair
             call_all(callbacks, event, _logger)
 
 
-def _log(event: PairingEvent) -> None:
-    line = LINES[type(event)]
-    if not _logger.isEnabledFor(line.level):
-        return
-    values = fields_of(event)
-    now = values.pop("at")  # the record has a time of its own, which others can read
-    if "until" in values:
-        values["until"] = datetime.fromtimestamp(time.time() + values["until"] - now, UTC).isoformat()
-    # a record's own attributes cannot be replaced, and BacklogsCreated has a field "created" as they do
-    extra = {"event": type(event).__name__, "fields": values}
-    _logger.log(line.level, "%s", line.text(event), extra=extra)
-
-
 def note(flow: SendFlow, pair: Pair, tracing: Tracing) -> SendFlow:
-    """The same flow, which adds what it does to the span of its caller. Advance it where ``flow`` may be advanced."""
+    """Return the same flow, which also notes its steps on the span of its caller. Advance it as ``flow``."""
     result: Result | None = None
     try:
         while True:

@@ -17,8 +17,8 @@ def create_as_the_namespace_asks(create: Callable[[bool | None], Created]) -> Cr
     """Call ``create`` with None, and again with True if the namespace has partitioned entities only.
 
     ``create`` passes its argument on as ``enable_partitioning``; None leaves the choice to the namespace. The
-    administration API does not say whether a namespace is partitioned, only its refusal does. Raises what ``create``
-    raises.
+    administration API does not tell whether a namespace is partitioned, except by refusing the first call. Raises the
+    errors of ``create``.
     """
     try:
         return create(None)

@@ -1,7 +1,7 @@
 """The order of the elements of a description in the administration API, and a policy that puts the SDK's into it.
 
-The service reads a description from top to bottom and does not go back: an element that comes after a later one is kept
-as text, given back by a GET, and not in force. azure-servicebus 7.15 sends ForwardTo, UserMetadata and
+The service reads a description from top to bottom and does not go back: a misplaced element is kept as text and
+returned by a GET, but has no effect. azure-servicebus 7.15 sends ForwardTo, UserMetadata and
 ForwardDeadLetteredMessagesTo of a queue behind AutoDeleteOnIdle, EnablePartitioning and EnableExpress: with one of
 these, such a queue does not forward, although its description says so.
 """
@@ -17,6 +17,9 @@ from azure.core.pipeline.policies import NetworkTraceLoggingPolicy
 
 if TYPE_CHECKING:
     from azure.core.pipeline import PipelineRequest, PipelineResponse
+
+Exchanged = Callable[[Any, Any], None]
+"""Takes a request as it was sent, and the response, of azure-core's pipeline."""
 
 QUEUE = """
     LockDuration MaxSizeInMegabytes RequiresDuplicateDetection RequiresSession DefaultMessageTimeToLive
@@ -46,7 +49,7 @@ ORDERS: Mapping[str, Sequence[str]] = {
 """The elements by kind of description, in the order in which the service reads and writes them."""
 
 Report = Callable[[str, Sequence[str]], None]
-"""Takes the title of an entity and the elements of its description that are not in force."""
+"""Called with the title of an entity and the elements of its description that have no effect."""
 
 
 @dataclass(slots=True)
@@ -59,7 +62,7 @@ class _Description:
     end: int = 0
 
     def late(self) -> list[str]:
-        """Return the elements that came after a later one."""
+        """Return the elements that come after one that should follow them."""
         order, reached, late = ORDERS[self.kind], -1, []
         for name, _ in self.starts:
             place = order.index(name) if name in order else None
@@ -85,7 +88,7 @@ class _Reader:
         self._parser.CharacterDataHandler = self._text
 
     def read(self, document: bytes) -> list[_Description]:
-        """Return the descriptions; raises ExpatError for what is not XML."""
+        """Return the descriptions. Raises ExpatError if the document is not XML."""
         self._parser.Parse(document, True)
         return self.found
 
@@ -131,7 +134,7 @@ def in_order(document: bytes) -> bytes:
 
 
 def not_in_force(document: bytes) -> Iterator[tuple[str, list[str]]]:
-    """Yield the title of each entity in an answer whose description has elements that are not in force, and these."""
+    """Yield the title of each entity in an answer with elements that have no effect, and those elements."""
     try:
         found = _Reader().read(document)
     except ExpatError:
@@ -142,14 +145,16 @@ def not_in_force(document: bytes) -> Iterator[tuple[str, list[str]]]:
 
 
 class ServiceOrder(NetworkTraceLoggingPolicy):
-    """Stands in the pipeline of an administration client, in the place of its logging policy, which it is as well.
+    """Logging policy of an administration client that also orders XML elements as the service reads them.
 
-    Requests get the service's order; ``report`` is told what is not in force in the answers to GETs.
+    Requests get the service's order; ``report`` is told what is not in force in the answers to GETs, ``exchanged``
+    each request and its response.
     """
 
-    def __init__(self, report: Report | None = None) -> None:
+    def __init__(self, report: Report | None = None, exchanged: Exchanged | None = None) -> None:
         super().__init__()
         self._report = report
+        self._exchanged = exchanged
 
     def on_request(self, request: PipelineRequest[Any]) -> None:
         """Put the elements of a description into the service's order."""
@@ -160,7 +165,9 @@ class ServiceOrder(NetworkTraceLoggingPolicy):
         super().on_request(request)
 
     def on_response(self, request: PipelineRequest[Any], response: PipelineResponse[Any, Any]) -> None:
-        """Report what is not in force."""
+        """Report what is not in force, and the exchange."""
+        if self._exchanged is not None:
+            self._exchanged(request.http_request, response.http_response)
         if self._report is not None and request.http_request.method == "GET":
             for title, names in not_in_force(response.http_response.body()):
                 self._report(title, names)

@@ -27,9 +27,10 @@ POLL = 0.25  # seconds between two checks of the calls in progress
 
 
 class Job:
-    """One task on its own thread. A caller that stops waiting hands over the cleanup with :meth:`abandon`.
+    """One task in its own thread. A caller that stops waiting hands the cleanup over with :meth:`abandon`.
 
-    A start that a signal interrupts may have made a thread, or not: it can be repeated, and the task runs once.
+    If a signal interrupts :meth:`start`, a thread may or may not exist: the call can be repeated, and the task runs
+    once.
     """
 
     def __init__(self, name: str, task: Callable[[], object], finished: Callable[[Job], None]) -> None:
@@ -54,18 +55,18 @@ class Job:
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the task ended in time."""
+        """Wait for the end of the task; return whether it ended in time."""
         return self._done.wait(seconds)
 
     def join(self, until: float) -> None:
-        """Wait for the thread up to ``until``, unless it is this one."""
+        """Wait for the thread until ``until``, unless it is the current one."""
         if self._thread is threading.current_thread() or not self.wait(until - time.monotonic()):
             return
         if self._thread is not None:  # it cannot be joined before it has started, hence the wait
             self._thread.join(max(until - time.monotonic(), 0.0))
 
     def abandon(self, afterwards: Callable[[], object]) -> bool:
-        """Stop waiting: ``afterwards`` runs when the task ends. Returns False, and drops it, if it has ended."""
+        """Stop waiting: ``afterwards`` runs when the task ends. Returns False, and drops it, if the task has ended."""
         with self._lock:
             if not self._done.is_set():
                 self._afterwards = afterwards
@@ -73,7 +74,7 @@ class Job:
         return False
 
     def withdraw(self) -> bool:
-        """Take the task back; False when a thread has begun it."""
+        """Take the task back; return False if a thread has begun it."""
         try:
             self._tasks.pop()
         except IndexError:
@@ -159,7 +160,7 @@ class Workers:
         return job
 
     def enqueue(self, job: Job) -> None:
-        """As :meth:`queue`, for a job that is made already."""
+        """Queue a job that exists already, as :meth:`queue`."""
         with self._lock:
             self._queued.append(job)
         self.push()
@@ -192,7 +193,7 @@ class Workers:
                 self._queued.appendleft(job)
 
     def withdraw(self, job: Job) -> bool:
-        """Take a queued task back; False when it has been started."""
+        """Take a queued task back; return False if it has been started."""
         with self._lock:
             if job not in self._queued:
                 return False
@@ -220,9 +221,9 @@ class Workers:
 
 
 def finish(name: str, task: Callable[[], object], seconds: float) -> bool:
-    """Run a last task on a thread of its own, and wait up to ``seconds``; returns whether it has ended.
+    """Run a last task in a thread of its own, and wait up to ``seconds``; return whether it has ended.
 
-    Where the system cannot create a thread, the task runs here. Raises its exception if it has ended.
+    If the system cannot create a thread, the task runs in the current one. Raises its exception if it has ended.
     """
     try:
         job = Workers().start(name, task)
@@ -287,7 +288,7 @@ class Watch:
         except RuntimeError as error:
             self._thread = None
             _logger.warning("no thread to watch calls and timers, retrying at the next call: %s", error)
-        except BaseException:  # there may be a thread: it sees that it is not the one
+        except BaseException:  # a thread may exist: it ends when it finds another in its place
             self._thread = None
             raise
 

@@ -9,12 +9,14 @@ Sessions do not delay each other. :class:`Turns` is pure; :class:`ThreadTurns` a
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sbpair.pair.ground.interruptible import Waiter
+
+if TYPE_CHECKING:
+    import asyncio
 
 WaiterT = TypeVar("WaiterT")
 
@@ -41,14 +43,14 @@ class Turns(Generic[WaiterT]):
         return self.lines.setdefault(session, line) is line
 
     def join(self, session: str, waiter: WaiterT) -> bool:
-        """Queue for the turn; False if it was free: then it is taken now."""
+        """Queue for the turn; return False if it was free, and is now taken."""
         if self.take(session):
             return False
         self.lines[session].append(waiter)
         return True
 
     def give_up(self, session: str, waiter: WaiterT) -> bool:
-        """Stop waiting; False if the turn has been passed to ``waiter`` already."""
+        """Stop waiting; return False if the turn has already been passed to ``waiter``."""
         line = self.lines.get(session)
         if line is None or waiter not in line:
             return False
@@ -77,8 +79,8 @@ class Turn:
 class ThreadTurns:
     """Turns of threads.
 
-    A signal may raise at any point: each caller makes a :class:`Turn` before it asks for it, and leaves with it in
-    any case. Leaving twice, or without the turn, is harmless, so that it can be repeated when it is interrupted.
+    A signal may raise at any point: each caller makes a :class:`Turn` before it asks for the turn, and leaves with it
+    in any case. Leaving twice, or without the turn, is harmless, so an interrupted call can be repeated.
     """
 
     __slots__ = ("_lock", "lines")
@@ -102,9 +104,9 @@ class ThreadTurns:
         return self.lines.setdefault(session, line) is line
 
     def wait(self, session: str, turn: Turn, seconds: float) -> bool:
-        """Wait for the turn; False if it did not come in time. Leave with it in both cases.
+        """Wait for the turn; return False if it did not come in time. Leave with it in both cases.
 
-        Raises RuntimeError when this thread has it: a callback sends in the midst of a send.
+        Raises RuntimeError when this thread has the turn: a callback sends while its own send is in progress.
         """
         turn.has_come = Waiter()
         with self._lock:
@@ -148,7 +150,9 @@ class TaskTurns:
         return len(self._turns)
 
     async def wait(self, session: str, seconds: float) -> bool:
-        """Wait for the turn; False if it did not come in time."""
+        """Wait for the turn; return False if it did not come in time."""
+        import asyncio  # late: threads do without
+
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self._turns.join(session, waiter):
             return True

@@ -28,7 +28,7 @@ class StillWaitingError(OperationTimeoutError):
 
 
 class SignsOfLife:
-    """The signs of life of the peer during an opening, which distinguish a slow peer from a dead one.
+    """The signs of life of the peer while a link is opened, which distinguish a slow peer from a dead one.
 
     ``sign`` returns a value that changes whenever the peer responds.
     """
@@ -39,7 +39,7 @@ class SignsOfLife:
         self._changed_at = now
 
     def late(self, now: float) -> OperationTimeoutError:
-        """The error of a call that timed out: StillWaitingError unless the peer has been silent for OVERDUE seconds."""
+        """Return the error of a late call: StillWaitingError unless the peer has been silent for OVERDUE seconds."""
         self.probe(now)
         text = "The link was not opened in time."
         is_overdue = now - self._changed_at >= OVERDUE
@@ -53,9 +53,9 @@ class SignsOfLife:
 
 
 def unchain(error: BaseException, handled: BaseException | None) -> None:
-    """Cut ``handled``, the exception that a caller is handling, out of the contexts of an error and all it wraps.
+    """Remove ``handled``, the exception that a caller is handling, from the context of an error and of all it wraps.
 
-    Python chains it to each error raised meanwhile. Other calls that raise the same error must not take it for a cause.
+    Python chains it to each error raised meanwhile. Other calls that raise the same error must not show it as a cause.
     """
     if handled is None:
         return

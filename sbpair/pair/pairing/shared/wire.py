@@ -1,11 +1,10 @@
-"""The connections under an SDK sender: to end its hanging calls, and to free what the SDK leaves open.
+"""The connections under an SDK sender: to end its hanging calls, and to close those that the SDK leaves open.
 
 Reaches into private parts of the SDK, as sdk.py does and on its terms.
 """
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import struct
 import threading
@@ -18,9 +17,8 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationT
 
 from sbpair.pair.envelope.copies import private
 
-from ..aio.limits import CallLimits
-from ..aio.shared_link import SharedLink
 from ..request import sdk
+from .sdk_dialling import dialled
 from .threads import POLL, Job
 
 KeepAlive = TypeVar("KeepAlive")
@@ -33,7 +31,7 @@ _NO_BOUND = "a credential that hangs holds a send past its deadline"
 _NO_FRAME_LIMIT = "a peer that announces a huge frame makes a call late"
 
 
-class _Wire(Generic[KeepAlive]):
+class BaseWire(Generic[KeepAlive]):
     """The handlers under one SDK sender, with their transports and keep-alives."""
 
     _LOSS: ClassVar[str]
@@ -55,13 +53,13 @@ class _Wire(Generic[KeepAlive]):
         return bool(private(self._sender, "_running", "links are reopened after every error"))
 
     def deletion(self) -> MessagingEntityNotFoundError | None:
-        """The error of an entity that was deleted under the link; None for any other."""
+        """The error of the link if its entity was deleted; None otherwise."""
         handler = self._handlers[-1] if self._handlers else None
         link = None if handler is None else private(handler, "_link", sdk.NO_DELETION)
         return None if link is None else sdk.deletion_of(link)
 
     def signs(self) -> object:
-        """A value that changes whenever the peer answers while a link opens."""
+        """Return a value that changes whenever the peer answers while a link is being opened."""
         found = []
         for handler in self._handlers:
             connection = getattr(handler, "_connection", None)
@@ -89,7 +87,7 @@ class _Wire(Generic[KeepAlive]):
         raise NotImplementedError
 
     def _without_pauses(self, handler: object, ready: Callable[..., Any]) -> Callable[..., Any]:
-        """``ready`` without the SDK's pauses between the frames of the opening."""
+        """Return ``ready`` without the SDK's pauses between the frames that open a link."""
         raise NotImplementedError
 
     def _opened(self, handler: object) -> None:
@@ -105,7 +103,7 @@ class _Wire(Generic[KeepAlive]):
             self._keep_alive.append(keep_alive)
 
     def _bound_frames(self, handler: object, transport: object) -> None:
-        """Hold the peer to the frame size that the SDK announced: it reserves the memory for any size."""
+        """Enforce the frame size that the SDK announced: it would reserve the memory for a frame of any size."""
         if transport is None:
             return
         connection = private(handler, "_connection", _NO_FRAME_LIMIT)
@@ -115,7 +113,7 @@ class _Wire(Generic[KeepAlive]):
             transport._read = self._limit(read, limit)  # type: ignore[attr-defined]
 
     def _limit(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
-        """``read`` of a transport, but a frame of more than ``limit`` bytes is refused at its head."""
+        """Return ``read`` of a transport, changed to refuse a frame of more than ``limit`` bytes by its header."""
         raise NotImplementedError
 
     def _all_transports(self) -> list[object]:
@@ -126,7 +124,7 @@ class _Wire(Generic[KeepAlive]):
         self._transports.clear()
 
 
-class Wire(_Wire[threading.Thread]):
+class Wire(BaseWire[threading.Thread]):
     """The sockets under one SDK sender, so that another thread can end its calls."""
 
     _LOSS = "a hanging call cannot be ended at its deadline"
@@ -136,6 +134,7 @@ class Wire(_Wire[threading.Thread]):
     def __init__(self, sender: object) -> None:
         super().__init__(sender)
         self._is_shut = False
+        self._opened_sockets: list[socket.socket] = []
 
     def join(self, seconds: float) -> None:
         """Wait for the keep-alive threads of closed links, at most ``seconds`` each."""
@@ -153,16 +152,22 @@ class Wire(_Wire[threading.Thread]):
                 pass  # closed already
 
     def release(self) -> None:
-        """Close the sockets without notifying the peer: those the SDK leaves open, and all after a fork."""
-        for wire in self._sockets():
+        """Close the sockets without notifying the peer: those that the SDK leaves open; after a fork, all of them."""
+        for wire in (*self._sockets(), *self._opened_sockets):
             wire.close()
+        self._opened_sockets.clear()
         self._forget()
 
     def _recording_open(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
         def open_and_remember(connection: object = None) -> None:
+            sockets: list[socket.socket] = []
             try:
-                opening(connection=connection)
+                with dialled() as sockets:
+                    opening(connection=connection)
             finally:
+                self._opened_sockets = [
+                    each for each in (*self._opened_sockets, *sockets) if each.fileno() >= 0
+                ]
                 self._opened(handler)
 
         return open_and_remember
@@ -180,7 +185,7 @@ class Wire(_Wire[threading.Thread]):
         return is_ready
 
     def _check_rarely(self, handler: Any, ready: Callable[..., Any]) -> None:  # noqa: ANN401 -- the SDK's private client
-        """Have the sends examine their link each time, but its token only every TOKEN_CHECK seconds."""
+        """Let each send check its link, but its token only every TOKEN_CHECK seconds."""
         is_attached = private(handler, "_client_ready", _NO_SAVING)
         if not (callable(is_attached) and hasattr(handler, "_cbs_authenticator")):
             return
@@ -198,7 +203,7 @@ class Wire(_Wire[threading.Thread]):
         handler.client_ready = is_ready
 
     def _bound_refreshes(self, handler: object) -> None:
-        """Have a send wait for the link's next token no longer than for its answer: a credential can hang."""
+        """Let a send wait for the link's next token no longer than for its answer: a credential can hang."""
         authenticator = private(handler, "_cbs_authenticator", _NO_BOUND)
         auth: Any = None if authenticator is None else private(authenticator, "_auth", _NO_BOUND)
         fetch: Any = None if auth is None else private(auth, "get_token", _NO_BOUND)
@@ -206,7 +211,7 @@ class Wire(_Wire[threading.Thread]):
             auth.get_token = partial(self._fetch, fetch)
 
     def _fetch(self, fetch: Callable[[], object]) -> object:
-        """Replaces the SDK's ``get_token``: fetches in a thread of its own, and waits until the connection is shut."""
+        """Replaces the SDK's ``get_token``: fetches in its own thread, and waits until the connection is shut down."""
         tokens: list[object] = []
         job = Job("sbpair-token", lambda: tokens.append(fetch()), lambda job: None)
         try:
@@ -228,7 +233,7 @@ class Wire(_Wire[threading.Thread]):
         def read_bounded(size: int, *, initial: bool = False, buffer: memoryview | None = None) -> memoryview:
             view: memoryview = read(size, initial=initial, buffer=buffer)
             if initial and size_of(view)[0] > limit:
-                _check_size(view, limit)
+                check_size(view, limit)
             return view
 
         return read_bounded
@@ -238,112 +243,8 @@ class Wire(_Wire[threading.Thread]):
         return [wire for wire in found if wire is not None]
 
 
-class AsyncWire(_Wire["asyncio.Future[object]"]):
-    """The connections under one asyncio SDK sender, so that they can be ended.
-
-    Unless ``is_plain``, several sends can share the link, and an error of one does not close it under the others,
-    as the SDK would.
-    """
-
-    _LOSS = "a connection may stay open for a while after its call was ended"
-    _OPEN, _READY = "open_async", "client_ready_async"
-    _KEEP_ALIVE = asyncio.Future
-
-    def __init__(self, sender: object, *, is_plain: bool = False) -> None:
-        super().__init__(sender)
-        self.is_shared = False
-        """Whether sends share the link in the way of shared_link.py, and only wait for their answers.
-
-        Known once the link is open.
-        """
-        self.limits = CallLimits()
-        self._links: list[SharedLink] = []
-        self._is_plain = is_plain
-        self._is_in_doubt = False
-        if not is_plain and private(sender, "_close_handler", "one failed send ends all others on its link"):
-            sender._close_handler = self._defer_close  # type: ignore[attr-defined]
-
-    @property
-    def can_share(self) -> bool:
-        """Whether several sends may be in progress at once; known once the link is open."""
-        return self._is_plain or self.is_shared
-
-    def is_open(self) -> bool:
-        return super().is_open() and not self._is_in_doubt
-
-    def let_close(self) -> None:
-        """Let the SDK close the link again; call when no send is in progress."""
-        vars(self._sender).pop("_close_handler", None)
-
-    def _limit(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
-        async def read_bounded(
-            size: int, *, initial: bool = False, buffer: memoryview | None = None
-        ) -> memoryview:
-            view: memoryview = await read(size, initial=initial, buffer=buffer)
-            if initial:
-                _check_size(view, limit)
-            return view
-
-        return read_bounded
-
-    async def _defer_close(self) -> None:
-        self._is_in_doubt = True
-
-    def abort(self) -> None:
-        """Drop the connections without notifying the peer; a waiting call raises."""
-        for transport in self._all_transports():
-            inner = getattr(getattr(transport, "writer", None), "transport", None)
-            if inner is not None:
-                inner.abort()
-        for task in self._keep_alive:
-            task.cancel()
-        for link in self._links:
-            link.abort()
-
-    async def release(self) -> None:
-        """Close everything that the SDK leaves open."""
-        self.abort()
-        for transport in self._all_transports():
-            session = getattr(transport, "session", None)  # of aiohttp, for a WebSocket
-            if session is not None:
-                await session.close()
-        await asyncio.gather(*self._keep_alive, return_exceptions=True)
-        self._keep_alive.clear()
-        for link in self._links:
-            await link.release()
-        self._links.clear()
-        self._forget()
-
-    def _recording_open(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
-        async def open_and_remember(connection: object = None) -> None:
-            try:
-                await opening(connection=connection)
-            finally:
-                self._opened(handler)
-
-        return open_and_remember
-
-    def _opened(self, handler: object) -> None:
-        super()._opened(handler)
-        if not self._is_plain:
-            link = SharedLink.of(handler, self._transports[-1], self.limits)
-            self.is_shared = link is not None
-            if link is not None:
-                self._links.append(link)
-
-    def _without_pauses(self, handler: object, ready: Callable[..., Any]) -> Callable[..., Any]:
-        async def is_ready() -> bool:
-            for _ in range(FRAMES):
-                if await ready():
-                    vars(handler).pop(self._READY, None)
-                    return True
-            return False
-
-        return is_ready
-
-
-def _check_size(head: memoryview, limit: int) -> None:
-    """Raises ConnectionError when a frame is larger than ``limit`` bytes; a protocol header has no size."""
+def check_size(head: memoryview, limit: int) -> None:
+    """Raise ConnectionError if a frame is larger than ``limit`` bytes; a protocol header has no size."""
     (size,) = _SIZE.unpack_from(head)
     if size > limit and bytes(head[:4]) != b"AMQP":
         raise ConnectionError(f"the peer announced a frame of {size} bytes, where {limit} is the limit")

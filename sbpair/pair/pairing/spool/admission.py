@@ -1,8 +1,8 @@
-"""Admission: what an entity is known to refuse, so that a send that is accepted first is refused at once.
+"""Admission: known refusals of an entity, so that an accept-first send is refused at once.
 
-Known are the service's fixed limits, the size limit that a link to the entity announced, and for a minute that the
-entity requires sessions, from a message that it refused. What else it refuses is learned when the message leaves the
-spool, and is then kept there with the reason. Pure.
+Known are the service's fixed limits and the size limit that a link to the entity announced; and for a minute, after the
+entity refused a message without session id, that it requires sessions. Any other refusal shows when the message leaves
+the spool; the message is then kept there with the reason. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_SESSION = "amqp:not-allowed"
 
 
 class Admission:
-    """What the entities of one client are known to refuse. Times are seconds of a monotonic clock."""
+    """Known refusals of the entities of one client. Times are seconds of a monotonic clock."""
 
     def __init__(self, headroom: Headroom, *, refuses_unparkable: bool) -> None:
         self._headroom = headroom
@@ -42,7 +42,7 @@ class Admission:
             self._sessions[path_key(path)] = now + REMEMBERED, str(error)
 
     def is_in_doubt(self, path: str, size: int) -> bool:
-        """Whether the size of the message is accepted by some tiers, and no link has told which one this is."""
+        """Whether only some tiers accept a message of this size, and the tier is still unknown."""
         return size > SMALLEST_LIMIT and path_key(path) not in self._limits
 
     def check(self, path: str, message: copies.Message, size: int, deadline: int | None, now: float) -> None:

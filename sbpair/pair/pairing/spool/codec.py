@@ -108,7 +108,7 @@ def _datetime(text: str, offset: int | None) -> datetime:
 
 
 class _JsonWriter:
-    """Converts values to JSON and collects their byte strings in reading order."""
+    """Converts values to JSON, and collects their byte strings in the order in which they are read back."""
 
     def __init__(self) -> None:
         self.strings: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What a spool stores: messages before, during and after they are written. No I/O."""
+"""The entries of a spool: messages before, during and after writing. No I/O."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Spooled:
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One append in progress. ``ended`` is called with its error when it ends."""
+    """An append in progress. ``ended`` is called when it ends, with its error or None."""
 
     path: str
     entries: Sequence[Entry]
@@ -54,7 +54,7 @@ class Ticket:
         return sum(entry.size for entry in self.entries)
 
     def spooled(self) -> list[Spooled]:
-        """Its messages as they are in the file."""
+        """Return the messages of the ticket as stored in the file."""
         return [
             Spooled(self.first + n, self.path, entry.message_id, self.now, entry.message, is_intact=True)
             for n, entry in enumerate(self.entries)
@@ -62,9 +62,9 @@ class Ticket:
 
 
 class Recent:
-    """The messages in the file that were written a moment ago, for a replay that keeps up with the sends.
+    """The messages that were written to the file most recently, for a replay that keeps up with the sends.
 
-    It serves an entity while it has all of its waiting messages.
+    It serves an entity only while it contains all of its waiting messages.
     """
 
     def __init__(self) -> None:
@@ -72,14 +72,14 @@ class Recent:
         self._bytes = 0
 
     def oldest(self, key: str, waiting: int, most: int, after: int) -> list[Spooled] | None:
-        """The oldest messages of an entity with so many waiting ones; None if they are not all here."""
+        """Return the oldest messages of an entity that has ``waiting`` of them; None if they are not all here."""
         line = self._lines.get(key, ())
         if not line or len(line) != waiting:
             return None
         return list(islice((each for each in line if each.number > after), most))
 
     def written(self, key: str, messages: Sequence[Spooled], waiting: int) -> None:
-        """Add messages that were written behind so many waiting ones."""
+        """Add messages that were written after ``waiting`` others."""
         line = self._lines.setdefault(key, deque())
         if len(line) != waiting:
             self._forget(key)
@@ -98,7 +98,7 @@ class Recent:
             self._lines.pop(key, None)
 
     def forget(self) -> None:
-        """Read everything that waits from the file."""
+        """Forget all messages, so that they are read from the file."""
         self._lines.clear()
         self._bytes = 0
 

@@ -4,8 +4,8 @@
     PATH-wal     its write-ahead log, synced before a commit returns
     PATH-owner   the id of the owning process, for error messages only
 
-The lock is SQLite's own (exclusive locking mode), which the system releases however the process ends. Never open
-PATH elsewhere in the owning process: closing any descriptor of the file would drop its POSIX lock.
+The lock is SQLite's own (exclusive locking mode), which the system releases when the process ends for any reason. Never
+open PATH elsewhere in the owning process: closing any descriptor of the file would drop its POSIX lock.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
 
 class SpoolUnwritableError(SpoolError):
-    """The disk or its permissions do not let the spool be written, which an operator can change meanwhile."""
+    """The spool cannot be written, because of the disk or its permissions, which an operator can change meanwhile."""
 
 
 def open_file(path: Path, primary: str | None) -> sqlite3.Connection:
@@ -101,7 +101,7 @@ def open_file(path: Path, primary: str | None) -> sqlite3.Connection:
 
 
 def lengthen_log(path: Path) -> None:
-    """Write zeros behind the write-ahead log, which commits then overwrite: to sync a file that grows takes longer.
+    """Extend the write-ahead log with zeros, which commits then overwrite: syncing a file that grows takes longer.
 
     Nothing may be written meanwhile.
     """
@@ -128,7 +128,7 @@ def close_file(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def spool_error(path: Path, error: sqlite3.Error) -> SpoolError:
-    """The SpoolError, or SpoolFullError, for an error of SQLite."""
+    """Return the SpoolError, or SpoolFullError, for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in _IN_USE:
         return SpoolError(
@@ -149,14 +149,14 @@ def _os_error(path: Path, error: OSError) -> SpoolError:
 
 
 def empty_file() -> sqlite3.Connection:
-    """A database without messages in the place of one that cannot be opened; nothing may be written to it."""
+    """Return a database without messages, in place of one that cannot be opened; nothing may be written to it."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.executescript(_SCHEMA)
     return connection
 
 
 def _make_private(path: Path) -> None:
-    """Create the file with mode 0600, whatever the umask. Never opens an existing file."""
+    """Create the file with mode 0600, regardless of the umask. Never opens an existing file."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))  # exclusive: follows no link
     except FileExistsError:
@@ -190,7 +190,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _check_program(connection: sqlite3.Connection, path: Path, primary: str | None) -> None:
-    """Refuse files other than spools and empty files: a mistyped path could name any database."""
+    """Refuse a file that is neither a spool nor empty: a mistyped path could name any database."""
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

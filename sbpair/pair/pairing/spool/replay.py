@@ -3,18 +3,17 @@
     keep      write the messages of one send to the spool: checked, serialized, on disk when it returns
     replay    send the oldest messages of one entity again, as an ordinary send does, until none is left
 
-While messages of an entity wait, new ones queue behind them, so each sender's messages stay in order. A message
-is deleted after a broker has accepted it: a kill in between duplicates it, but loses nothing.
+While messages of an entity wait, new ones queue behind them, so each sender's messages stay in order. A message is
+deleted after a broker has accepted it: a kill in between duplicates it, but loses nothing.
 
-An acknowledged message is delivered by whichever route is open. One that the backlogs refuse for its size
-or content waits for the primary, and later messages overtake it. Only a message that the primary entity itself
-refuses for its content, or that cannot be read from disk or encoded, is set aside with the reason. Everything
-else is retried.
+A message in the spool is delivered by whichever route is open. If the backlogs refuse it for its size or content, it
+waits for the primary, and later messages overtake it. Only a message that the primary entity itself refuses for its
+content, or that cannot be read from disk or encoded, is set aside with the reason. Everything else is retried.
 
-By the policy "always" every message is kept first, and what the entity is known to refuse is refused (admission.py).
-A message for which there is no room goes the direct way, unless older ones of its entity wait.
+With the policy "always", every message is written to the spool first, unless the entity is known to refuse it
+(admission.py). A message for which there is no room is sent directly, unless older ones of its entity wait.
 
-By the policy "last_resort" senders that never pause would keep the last few messages waiting forever. So when a
+With the policy "last_resort", senders that never pause would keep the last few messages waiting forever. So when a
 replay in progress reaches them, it holds the senders of the entity briefly; they then continue with direct sends.
 """
 
@@ -53,6 +52,7 @@ from ..request.classify import is_about_content
 from ..request.headroom import Headroom, encoded_size
 from ..request.request import SendRequest, SpooledRequest
 from ..shared.threads import Workers
+from ..shared.time_limits import MOMENT
 from .admission import Admission
 from .codec import to_bytes
 from .schedule import MAX_CONCURRENT, PAUSE, ReplaySchedule
@@ -64,7 +64,6 @@ _logger = logging.getLogger("sbpair")
 
 HOLD = 0.5  # seconds a sender waits for the last messages ahead of it
 LAST = 64  # messages for which it waits
-MOMENT = 0.01  # seconds between two looks of a send that waits
 MOVING = 0.5  # seconds after a replayed message in which a full spool may get room
 LINGER = 0.2  # seconds that a replay waits for more, before its thread ends
 MAX_REASON_LENGTH = 300  # characters
@@ -92,7 +91,8 @@ class PrimaryOnlyRequest(SpooledRequest):
 class Spooling:
     """The spool of one client, and its replay. Thread-safe.
 
-    ``admission`` is given where every message is kept first. ``wake`` is called when the timer is sooner than before.
+    ``admission`` is given if every message is written to the spool first. ``wake`` is called when the timer becomes due
+    earlier than before.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Spooling:
             self._schedule.hurry(now)
 
     def _begin_anew(self) -> None:
-        """The file of an absent spool is there: send what an earlier client left in it."""
+        """Send the messages that an earlier client left in the file, which has become available."""
         self._schedule_all()
         self._wake()
 
@@ -165,7 +165,7 @@ class Spooling:
         is_read_later: bool = False,
         wake: Callable[[], object] = lambda: None,
     ) -> Self | None:
-        """Open the spool of the options; None if they set none. Raises SpoolError."""
+        """Open the spool of the options; return None if they name none. Raises SpoolError."""
         if options.spool is None:
             return None
         spool = Spool(
@@ -187,18 +187,19 @@ class Spooling:
         return self._spool.waiting(path)
 
     def depth(self) -> dict[str, float]:
-        """Number of waiting messages by entity, 0 for those that have left."""
+        """The number of waiting messages by entity; 0 for entities whose messages have left."""
         return {self._paths.get(key, key): count for key, count in self._spool.depth().items()}
 
     def in_line(self, path: str) -> int:
-        """Number of messages of this entity ahead of a new one."""
+        """Return the number of messages of this entity that would be ahead of a new one."""
         return self._spool.in_line(path)
 
     def takes_first(self, path: str, session: str | None = None, *, wants_numbers: bool = False) -> bool:
         """Whether a send writes to the spool before it tries anything else.
 
-        By the policy "always", unless the caller wants numbers that only the primary has; else behind older messages
-        of the entity, and of an ordered ``session`` behind those whose writes a slow disk has not ended.
+        With the policy "always", it does unless the caller wants sequence numbers, which only the primary has.
+        Otherwise it does when older messages of the entity wait, or when a slow disk has not finished the writes of an
+        ordered ``session``.
         """
         if self._admission is not None:
             return not wants_numbers
@@ -212,11 +213,11 @@ class Spooling:
     def keep(self, path: str, request: SendRequest, *, is_first: bool) -> Iterator[Writing | None]:
         """Write the messages of this request that no broker has accepted; they are on disk when it ends.
 
-        Yields each write to wait for, and None to wait a moment: for the last messages ahead of these, or for room.
+        Yields each write to wait for. Yields None to wait a moment: for the last messages ahead of these, or for room.
 
         Raises SpoolFullError; SpoolError; the SDK's exception for a message that cannot be encoded, since it could
-        never be sent. With ``is_first`` also the error of a message that the entity is known to refuse, and
-        CaughtUpError when no message waits ahead of these and they can go directly: because there is no room for
+        never be sent. With ``is_first`` also the error for a message that the entity is known to refuse, and
+        CaughtUpError when no message waits ahead of these and they can be sent directly: because there is no room for
         them, or only the entity can tell whether they are too large.
         """
         while True:
@@ -241,7 +242,7 @@ class Spooling:
             return
 
     def notify(self, happened: Sequence[PairingEvent]) -> None:
-        """Replay sooner when events show that an entity or a backlog recovered."""
+        """Replay earlier than planned when events show that an entity or a backlog recovered."""
         with self._lock:
             for event in happened:
                 match event:
@@ -256,7 +257,7 @@ class Spooling:
             return None if self._is_closed else self._schedule.next_timer()
 
     def due(self, now: float) -> list[str]:
-        """The entities to replay now, each by calling :meth:`replay` on its own worker."""
+        """Return the entities to replay now, each by a call of :meth:`replay` on its own worker."""
         with self._lock:
             return [] if self._is_closed else self._schedule.due(now)
 
@@ -287,7 +288,7 @@ class Spooling:
             self._finished(path, progress)
 
     def drain(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for the messages that were accepted first, while brokers accept them."""
+        """With the policy "always", wait up to ``seconds`` until all messages are sent, while brokers accept them."""
         if self._admission is None:
             return
         until, moment = time.monotonic() + seconds, Waiter()
@@ -309,14 +310,14 @@ class Spooling:
         self._spool.close()
 
     def left_open(self) -> None:
-        """Log that :meth:`close` still waits for the disk while its client ends."""
+        """Log that :meth:`close` still waits for the disk although the client ends."""
         _logger.warning(
             "the disk does not answer: the spool %s stays in use until it does, or this process ends",
             self._spool.path,
         )
 
     def disown(self) -> None:
-        """Stop using the spool in a forked child: it is the parent's."""
+        """Stop using the spool in a forked child, because it belongs to the parent."""
         self._is_closed = True
         self._spool.disown()
 
@@ -339,7 +340,7 @@ class Spooling:
         with self._lock:
             if session is not None:
                 self._writes[path_key(path), session] -= 1
-                self._writes += Counter()  # without those that are none
+                self._writes += Counter()  # drops counts of zero
             is_sooner = error is None and self._schedule.spooled(path, time.monotonic())
             self._lifted.notify_all()
         if is_sooner:
@@ -356,12 +357,12 @@ class Spooling:
         return entry
 
     def _is_held(self, path: str) -> bool:
-        """Whether a replay is about to send the last messages of this entity, for which a new one waits."""
+        """Whether a new message of this entity must wait, because a replay is about to send the last ones."""
         with self._lock:
             return self._holds.get(path_key(path), 0.0) > time.monotonic() and self.in_line(path) > 0
 
     def _may_get_room(self) -> bool:
-        """Whether a full spool gets room while brokers accept what is in it."""
+        """Whether a full spool may soon have room, because brokers accept its messages."""
         return time.monotonic() < self._moved_at + MOVING
 
     # -- replaying
@@ -379,7 +380,7 @@ class Spooling:
         return progress
 
     def _replay_overtaken(self, path: str) -> bool:
-        """Replay the overtaken messages one by one until one is not accepted; whether any was."""
+        """Replay the overtaken messages one by one until one is not accepted; return whether any was."""
         has_moved = False
         while not self._is_closed and (stored := self._spool.oldest_overtaken(path)) is not None:
             unit = unit_of([stored], time.time_ns() // 1_000_000, is_mixed=False)
@@ -389,7 +390,7 @@ class Spooling:
         return has_moved
 
     def _try(self, path: str, unit: Unit, kind: type[SpooledRequest]) -> tuple[Progress, int]:
-        """Send a unit; also how many of its messages have left the line."""
+        """Send a unit; return its progress, and how many of its messages left the queue."""
         stored, sizes = unit.stored, self._sizes_of(path)
         if not unit.messages:
             self._refuse(path, stored[0], unit.broken)
@@ -445,7 +446,7 @@ class Spooling:
     def _accepted(
         self, path: str, stored: Sequence[Spooled], stored_in: Iterable[tuple[int | None, int]]
     ) -> None:
-        """Delete accepted messages. ``stored_in``: pairs of a backlog, or None for the primary, and an end index."""
+        """Delete accepted messages. ``stored_in``: pairs of a backlog (None for the primary) and an end index."""
         start = 0
         for backlog, end in stored_in:
             messages = stored[start:end]
@@ -472,11 +473,11 @@ class Spooling:
         return self._sizes.setdefault(path_key(path), UnitSizes())
 
     def _is_mixed(self, path: str) -> bool:
-        """Whether a batch may have messages of several sessions or partition keys."""
+        """Whether a batch may contain messages of several sessions or partition keys."""
         return not self._keeps_order and path_key(path) not in self._unmixed
 
     def _is_followed(self, path: str) -> bool:
-        """Wait a moment for more messages, by the policy "always"; return whether one came."""
+        """Wait a moment for more messages, with the policy "always"; return whether one came."""
         until = time.monotonic() + LINGER
         with self._lock:
             while self._admission is not None and not (self._is_closed or self.in_line(path)):
@@ -507,7 +508,7 @@ class Spooling:
 
 
 def entry_of(message: copies.Message, deadline: int | None) -> tuple[Entry, int]:
-    """A message as it is stored, and its size as the SDK encodes it. Raises the SDK's error if it cannot."""
+    """Return a message as it is stored, and its size as the SDK encodes it. Raises the SDK's error if it cannot."""
     inner = park.with_deadline(message, deadline)
     size = encoded_size(inner)
     return Entry(copies.message_id_of(message), to_bytes(inner)), size

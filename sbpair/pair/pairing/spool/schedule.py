@@ -28,7 +28,7 @@ class ReplaySchedule:
     """Which entities have messages in the spool, and when to replay each.
 
     ``jitter`` returns a factor for each pause, so that many clients do not retry at the same instant. ``first_pause``
-    is that of a message that was just spooled. Times are seconds of a monotonic clock, passed in. Not thread-safe.
+    is the pause after a message was spooled. Times are seconds of a monotonic clock, passed in. Not thread-safe.
 
         nothing <--everything accepted-- under way --not accepted--> later: in a second, MAX_TRIES of all a second
            '-- a message was spooled --> later --due, or something recovered--> under way
@@ -41,12 +41,12 @@ class ReplaySchedule:
 
     @property
     def is_moving(self) -> bool:
-        """Whether the messages of any entity were not tried yet, or are being accepted."""
+        """Whether the messages of some entity were not tried yet, or are being accepted."""
         return any(not line.is_failing for line in self._lines.values())
 
     @property
     def is_crowded(self) -> bool:
-        """Whether entities wait for others to end their replay."""
+        """Whether entities wait until the replays of others end."""
         return len(self._lines) > MAX_CONCURRENT
 
     def spooled(self, path: str, now: float) -> bool:
@@ -57,7 +57,10 @@ class ReplaySchedule:
         return True
 
     def accepted(self, path: str, now: float) -> bool:
-        """Record that a broker accepted messages of this entity; return whether it failed before, which hurries all."""
+        """Record that a broker accepted messages of this entity; return whether it was failing before.
+
+        If it was, the replays of all entities are due soon.
+        """
         line = self._lines[path_key(path)]
         was_failing, line.is_failing = line.is_failing, False
         if was_failing:
@@ -65,7 +68,7 @@ class ReplaySchedule:
         return was_failing
 
     def hurry(self, now: float, path: str | None = None) -> None:
-        """Replay this entity soon, or (None) all of them, because something recovered."""
+        """Replay this entity soon, or all entities (None), because something recovered."""
         for key, line in self._lines.items():
             if path is None or key == path_key(path):
                 line.due = min(line.due, max(now, line.earliest))
@@ -78,7 +81,7 @@ class ReplaySchedule:
         return None if is_busy else min(waiting, default=None)
 
     def due(self, now: float) -> list[str]:
-        """The entities to replay now. Call :meth:`finished` for each when its replay ends."""
+        """Return the entities to replay now. Call :meth:`finished` for each when its replay ends."""
         under_way = sum(line.is_under_way for line in self._lines.values())
         ready = sorted(
             (line for line in self._lines.values() if line.due <= now and not line.is_under_way),
@@ -90,9 +93,9 @@ class ReplaySchedule:
         return [line.path for line in chosen]
 
     def finished(self, path: str, now: float, *, is_empty: bool, was_accepted: bool) -> bool:
-        """Record the end of a replay: whether no message is left, and whether what it sent last was accepted.
+        """Record the end of a replay: whether no message is left, and whether the last one sent was accepted.
 
-        What came after it is tried at once. Returns whether the entity begins to fail.
+        If it was accepted, the remaining messages are tried at once. Returns whether the entity begins to fail.
         """
         line = self._lines[path_key(path)]
         begins_to_fail = not (was_accepted or is_empty or line.is_failing)

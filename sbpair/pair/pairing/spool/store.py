@@ -4,8 +4,8 @@
                                            ^   '---refused by the primary entity--> refused, with the reason
                                            '-------------- redrive -----------------'
 
-The file belongs to one process. Once :meth:`Spool.append` returns, its messages survive a kill or a power cut.
-Appends that arrive during a sync share the next one, and what brokers accepted is deleted by the same. Messages of
+The file belongs to one process. Once :meth:`Spool.append` returns, its messages survive a kill or a power cut. Appends
+that arrive during a sync share the next one, which also deletes the messages that brokers have accepted. Messages of
 one entity stay in order.
 """
 
@@ -66,7 +66,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _counting(method: Method) -> Method:
-    """A method that changes what is counted: the next one counts anew when a signal interrupts it."""
+    """Decorate a method that changes the counts: if it is interrupted, the next call recounts."""
 
     @wraps(method)
     def counting(spool: Spool, *args: Any, **named: Any) -> Any:  # noqa: ANN401 -- as the method has them
@@ -86,10 +86,10 @@ class Spool:
 
     ``primary`` is the name of the primary namespace; None opens a spool of any namespace, and creates none.
     ``max_messages`` and ``max_bytes`` bound the waiting messages; the file can be somewhat larger. With
-    ``is_read_later`` the check for damage, which reads the whole file, is left to the first append or replay.
+    ``is_read_later``, the check for damage, which reads the whole file, is left to the first append or replay.
 
-    A file that cannot be written, for want of room or rights, holds nothing and takes nothing until :meth:`reopen`
-    can, where ``may_be_absent``. Raises SpoolError, naming the file, when it cannot be used.
+    With ``may_be_absent``, a file that cannot be written, for lack of space or permission, counts as empty and full
+    until :meth:`reopen` succeeds. Raises SpoolError, naming the file, when it cannot be used.
     """
 
     def __init__(
@@ -140,7 +140,10 @@ class Spool:
         return self.absence is None and not self._is_broken
 
     def reopen(self) -> bool:
-        """Try to open a file that was absent. Blocks; raises SpoolError where it cannot be used at all."""
+        """Try to open a file that was absent; return whether it is open.
+
+        Blocks; raises SpoolError if it is unusable.
+        """
         try:
             opened = open_file(self.path, self._primary)
         except (SpoolFullError, SpoolUnwritableError):
@@ -158,7 +161,7 @@ class Spool:
     # -- for senders
 
     def waiting(self, path: str | None = None) -> int:
-        """Number of messages waiting for replay, of one entity or of all."""
+        """Return the number of messages waiting for replay, of one entity or of all."""
         self._recount()
         if path is None:
             with self._counting:
@@ -166,12 +169,15 @@ class Spool:
         return self._room.waiting[path_key(path)]
 
     def depth(self) -> dict[str, float]:
-        """Number of waiting messages by entity, in the form in which paths are compared; 0 for those that have left."""
+        """Return the number of waiting messages by entity key (:func:`path_key`).
+
+        It is 0 for entities whose messages have left.
+        """
         with self._counting:
             return {sender: float(count) for sender, count in self._room.waiting.items()}
 
     def in_line(self, path: str) -> int:
-        """Number of messages of this entity ahead of a new one: those waiting and not overtaken."""
+        """Return the number of messages of this entity ahead of a new one: those waiting and not overtaken."""
         self._recount()
         with self._counting:
             key = path_key(path)
@@ -199,26 +205,26 @@ class Spool:
     def submit(
         self, path: str, entries: Sequence[Entry], now: int, ended: Callable[[SpoolError | None], object]
     ) -> Ticket:
-        """Reserve room for the messages of one send, for :meth:`write_submitted`. Raises SpoolFullError."""
+        """Reserve space for the messages of one send, for :meth:`write_submitted`. Raises SpoolFullError."""
         self._recount()
         ticket = Ticket(path, entries, now, ended)
         self._reserve(ticket)
         return ticket
 
     def write_submitted(self) -> None:
-        """Write what was submitted; each ticket gets its error. Blocks as long as the disk does."""
+        """Write the submitted messages; each ticket gets its error. Blocks as long as the disk does."""
         if self._tickets:
             with self._writing:
                 self._write(self._take())
 
     def prepare(self) -> None:
-        """Make the next writes fast. Blocks."""
+        """Prepare the file so that the next writes are fast. Blocks."""
         with self._writing:
             if self.absence is None and not self._is_closed:
                 lengthen_log(self.path)
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Take a ticket back; False when its messages are being written, or are."""
+        """Withdraw a ticket; return False if its messages are already written or being written."""
         with self._counting:
             if ticket not in self._tickets:
                 return False
@@ -230,10 +236,10 @@ class Spool:
     # -- for the replay
 
     def oldest(self, path: str, most: int, *, most_bytes: int | None = None, after: int = 0) -> list[Spooled]:
-        """The oldest waiting messages of this entity, in order, at most ``most``.
+        """Return the oldest waiting messages of this entity, in order, at most ``most``.
 
-        With ``most_bytes`` no more of them than have that size, but one in any case; ``after`` is the number of
-        a message, of which only later ones are wanted.
+        With ``most_bytes``, only as many as have that total size, but at least one. With ``after``, only messages with
+        a higher number.
         """
         self._recount()
         with self._counting:
@@ -257,7 +263,7 @@ class Spool:
             self._passed[path_key(path)] = message.number
 
     def oldest_overtaken(self, path: str) -> Spooled | None:
-        """The oldest overtaken message of this entity."""
+        """Return the oldest overtaken message of this entity."""
         with self._counting:
             numbers = self._overtaken.get(path_key(path), [])[:1]
         rows = self._select("number = ? AND refused IS NULL", tuple(numbers)) if numbers else []
@@ -267,7 +273,7 @@ class Spool:
     def accepted(self, path: str, messages: Sequence[Spooled]) -> None:
         """Record that a broker has accepted the oldest messages of this entity.
 
-        They are deleted with whatever is written next, or on close. A process killed before that sends them again.
+        They are deleted with the next write, or on close. A process killed before that sends them again.
         """
         with self._counting:
             self._uncount(path, messages)
@@ -280,24 +286,24 @@ class Spool:
     def delete(self, path: str, messages: Sequence[Spooled]) -> None:
         """Delete the oldest messages of this entity, which a broker has accepted.
 
-        Raises SpoolError when the file cannot be written. This process does not replay the messages even then.
+        Raises SpoolError when the file cannot be written; even then, this process does not replay the messages.
         """
         self.accepted(path, messages)
         self.delete_accepted()
 
     @property
     def undeleted(self) -> int:
-        """How many accepted messages are still in the file."""
+        """The number of accepted messages that are still in the file."""
         return len(self._undeleted)
 
     def delete_accepted(self) -> None:
-        """Delete what brokers have accepted. Raises SpoolError when the file cannot be written."""
+        """Delete accepted messages. Raises SpoolError if the file cannot be written."""
         with self._writing:
             self._delete_accepted()
 
     @_counting
     def refuse(self, path: str, message: Spooled, reason: str) -> None:
-        """Take a message that the primary does not accept out of the replay, and store the reason.
+        """Remove from the replay a message that the primary does not accept, and store the reason.
 
         It no longer counts against the bounds.
         """
@@ -309,7 +315,7 @@ class Spool:
     # -- for operators
 
     def counts(self) -> list[SpoolCount]:
-        """The contents by entity."""
+        """Return the contents by entity."""
         rows = self._read(
             "SELECT min(path), sum(refused IS NULL), sum(refused IS NOT NULL), sum(length(message)), "
             "min(spooled_at) FROM spooled GROUP BY sender ORDER BY sender"
@@ -317,7 +323,7 @@ class Spool:
         return [SpoolCount(*row) for row in rows]
 
     def refusals(self) -> list[tuple[str, str, str]]:
-        """(path, message id, reason) of every refused message."""
+        """Return path, message id and reason of every refused message."""
         return self._read(
             "SELECT path, message_id, refused FROM spooled WHERE refused IS NOT NULL ORDER BY number"
         )
@@ -325,7 +331,7 @@ class Spool:
     def export(
         self, path: str | None = None, *, refused_only: bool = False
     ) -> Iterator[tuple[Spooled, str | None]]:
-        """Yield the messages of one entity, or of all, in their order, each with the reason why it was refused."""
+        """Yield the messages of one entity, or of all, in their order, each with the reason if it was refused."""
         query = _EXPORT + _OF_ENTITY + (_REFUSED if refused_only else "") + _NEXT
         last = 0
         while rows := self._read(query, (_key(path), last)):
@@ -333,17 +339,17 @@ class Spool:
             yield Spooled(last, of, message_id, at, message, zlib.crc32(message) == checksum), reason
 
     def count(self, path: str | None = None, *, refused_only: bool = False) -> int:
-        """Number of messages :meth:`purge` would delete."""
+        """Return the number of messages that :meth:`purge` would delete."""
         condition = _OF_ENTITY + (_REFUSED if refused_only else "")
         ((count,),) = self._read(_COUNT + condition, (_key(path),))
         return int(count)
 
     def purge(self, path: str | None = None, *, refused_only: bool = False) -> int:
-        """Delete the messages of one entity, or all; returns their number."""
+        """Delete the messages of one entity, or of all; return their number."""
         return self._change("DELETE FROM spooled", _REFUSED if refused_only else "", path)
 
     def redrive(self, path: str | None = None) -> int:
-        """Return the refused messages of one entity, or of all, to the replay; returns their number.
+        """Return the refused messages of one entity, or of all, to the replay; return their number.
 
         Each keeps its place in the order. The bounds do not apply.
         """
@@ -365,7 +371,7 @@ class Spool:
                 close_file(self._connection, self.path)
 
     def disown(self) -> None:
-        """Stop using the file in a forked child: it is the parent's."""
+        """Stop using the file in a forked child, because it belongs to the parent."""
         self._is_closed = True
         # The connection must not be finalized even at exit: SQLite would believe it holds the parent's lock and
         # would remove the write-ahead log. So leak a reference.
@@ -394,7 +400,7 @@ class Spool:
             self._tickets.append(ticket)
 
     def _commit(self, ticket: Ticket) -> None:
-        """Wait until the ticket is on disk: the first thread also writes for those that arrived meanwhile."""
+        """Wait until the ticket is on disk; the first waiting thread also writes for those that arrived meanwhile."""
         with self._writing:
             if not ticket.is_done:
                 self._write(self._take())
@@ -411,7 +417,7 @@ class Spool:
         return taken
 
     def _write(self, tickets: list[Ticket]) -> None:
-        """Write all of them in one transaction."""
+        """Write these tickets in one transaction."""
         error: SpoolError | None = SpoolError(self._interrupted)
         try:
             self._check_usable()
@@ -419,7 +425,7 @@ class Spool:
             error = None
         except SpoolError as failed:
             error = failed
-            if isinstance(failed, SpoolFullError):  # what leaves needs less room than what comes
+            if isinstance(failed, SpoolFullError):  # deleting needs less space than appending
                 with suppress(SpoolError):
                     self._delete_accepted()
         finally:
@@ -469,7 +475,7 @@ class Spool:
 
     @_counting
     def _change(self, statement: str, condition: str, path: str | None) -> int:
-        """Apply an operator's change in one transaction and recount; returns the number of rows."""
+        """Apply an operator's change in one transaction and recount; return the number of rows."""
         with self._writing:
             self._check_usable()
             try:
@@ -487,7 +493,7 @@ class Spool:
             self._transact(statement, rows)
 
     def _transact(self, statement: str, rows: list[tuple[object, ...]]) -> None:
-        """Carry out a statement for each of the rows, and delete everything a broker has accepted."""
+        """Execute a statement for each of the rows, and delete everything that a broker has accepted."""
         with self._counting:
             accepted = sorted(self._undeleted)
         try:
@@ -561,7 +567,7 @@ class Spool:
         return f"writing to the spool {self.path} was interrupted"
 
     def _recount(self) -> None:
-        """Count anew after an interrupted change; what was overtaken is tried in its turn again."""
+        """Recount after an interrupted change; overtaken messages are tried in order again."""
         if not self.must_recount or self._is_closed:
             return
         with self._writing:
@@ -573,7 +579,7 @@ class Spool:
             self.must_recount = False
 
     def _load(self) -> int:
-        """Count the waiting messages, with those being appended; returns the number for the next message."""
+        """Count the waiting messages, including those being appended; return the number for the next message."""
         try:
             found = self._connection.execute(
                 # By the partial index: reading `refused` would read each message, whose column precedes it.
@@ -609,7 +615,7 @@ _NEXT = " AND number > ?2 ORDER BY number LIMIT 1"
 
 
 def _fitting(messages: Iterable[Spooled], most_bytes: int | None) -> list[Spooled]:
-    """The messages up to a size, one in any case: those beyond it are not read."""
+    """Return the leading messages up to a total size, but at least one; the others are not read."""
     if most_bytes is None:
         return list(messages)
     taken: list[Spooled] = []

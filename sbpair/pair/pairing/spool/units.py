@@ -1,8 +1,8 @@
-"""Units: what a replay sends at a time, and reading the next while one is on its way.
+"""Units: the batches of a replay; the next is read while one is being sent.
 
     rows of the spool --> Unit: one message as it is, several as one batch of the SDK, encoded already
 
-Of a unit that is refused the half is tried, until the message that is the cause stands alone.
+When a unit is refused, half of it is tried, and so on, until the message that causes the refusal is alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from sbpair.pair.envelope import aliases, park
 from sbpair.pair.tracing import current
 
+from ..request import sdk
 from ..request.request import SpooledRequest
 from ..shared.threads import Job, Workers
 from ..shared.waiting import StillWaitingError
@@ -25,7 +26,7 @@ from .codec import from_bytes
 from .store import Spool, Spooled
 
 MAX_UNIT_MESSAGES = 512
-MAX_UNIT_BYTES = 256 * 1024  # what every tier accepts as one batch
+MAX_UNIT_BYTES = 256 * 1024  # accepted by every tier as one batch
 GROWTH = 8  # of the size of the next unit, once a broker accepted one
 
 
@@ -37,32 +38,32 @@ class UnitSizes:
         self._suspects = 0  # messages at the head of the line, one of which was refused
 
     def next(self) -> int:
-        """The most messages of the next unit."""
+        """Return the largest number of messages for the next unit."""
         return max(self._suspects // 2, 1) if self._suspects else self._most
 
     def accepted(self, count: int) -> None:
-        """A broker accepted so many messages."""
+        """Record that a broker accepted a unit of ``count`` messages."""
         if self._suspects:
             self._suspects = max(self._suspects - count, 0)
         else:
             self._most = min(self._most * GROWTH, MAX_UNIT_MESSAGES)
 
     def refused(self, count: int) -> None:
-        """So many messages were refused together: one of them is the cause."""
+        """Record that a unit was refused: one of its messages is the cause."""
         self._suspects = count
 
     def found(self) -> None:
-        """The one that was refused has left the line."""
+        """Record that the refused message was found and has left the queue."""
         self._suspects = 0
 
     def stopped(self) -> None:
-        """No broker accepted the unit: the next try is a small one."""
+        """Record that no broker accepted the unit: the next try is a small one."""
         self._most, self._suspects = 1, 0
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Messages to send together. Without messages, ``broken`` says why the first one cannot be sent."""
+    """Messages to send together. If there are none, ``broken`` says why the first spooled message cannot be sent."""
 
     stored: Sequence[Spooled]
     messages: Sequence[AmqpAnnotatedMessage] = ()
@@ -76,7 +77,7 @@ class Unit:
         return len({_placement(message) for message in self.messages}) > 1
 
     def request(self, kind: type[SpooledRequest]) -> SpooledRequest:
-        """The request that sends it."""
+        """Return the request that sends the unit."""
         outgoing = self.messages[0] if self.batch is None else self.batch
         request = kind(outgoing, self.messages, sum(len(each.message) for each in self.stored))
         request.deadlines = self.deadlines
@@ -84,7 +85,7 @@ class Unit:
 
 
 def unit_of(stored: Sequence[Spooled], now: int, *, is_mixed: bool) -> Unit:
-    """The leading messages that fit one batch, ``now`` in milliseconds since the epoch.
+    """Return the leading messages that fit into one batch, ``now`` in milliseconds since the epoch.
 
     ``is_mixed``: they may have several session ids and partition keys.
     """
@@ -114,7 +115,7 @@ def unit_of(stored: Sequence[Spooled], now: int, *, is_mixed: bool) -> Unit:
 
 
 def _readable(stored: Spooled, now: int) -> tuple[AmqpAnnotatedMessage, int | None]:
-    """A message and its deadline. Raises ValueError with the reason for which it cannot be sent."""
+    """Return a message and its deadline. Raises ValueError with the reason for which it cannot be sent."""
     if not stored.is_intact:
         raise ValueError("damaged on disk: its checksum is wrong")
     message = from_bytes(stored.message)
@@ -125,15 +126,16 @@ def _readable(stored: Spooled, now: int) -> tuple[AmqpAnnotatedMessage, int | No
 
 
 def _add(batch: ServiceBusMessageBatch, message: AmqpAnnotatedMessage) -> None:
+    wrapped = sdk.wrap(message)
     if current.active is None:
-        batch.add_message(message)
+        batch.add_message(wrapped)
     else:
         with current.only(current.SdkSpans.ATTEMPTS):
-            batch.add_message(message)
+            batch.add_message(wrapped)
 
 
 class UnitReader:
-    """Reads the units of one entity, each while the one before it is on its way."""
+    """Reads the units of one entity, each while the previous one is being sent."""
 
     def __init__(self, spool: Spool, path: str, workers: Workers, is_mixed: Callable[[], bool]) -> None:
         self._spool = spool
@@ -143,7 +145,7 @@ class UnitReader:
         self._ahead: tuple[Job, list[Unit | None]] | None = None
 
     def next(self, most: int) -> Unit | None:
-        """The next unit, of at most ``most`` messages; None when no message waits."""
+        """Return the next unit, of at most ``most`` messages; None when no message waits."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             job, found = ahead
@@ -153,7 +155,7 @@ class UnitReader:
         return self._read(most, 0)
 
     def read_ahead(self, unit: Unit, most: int) -> None:
-        """Begin to read what follows this unit, if there is a thread for it."""
+        """Begin to read the messages after this unit, if there is a thread for it."""
         if len(unit.stored) == 1:
             return
         found: list[Unit | None] = []
@@ -166,7 +168,7 @@ class UnitReader:
         self._ahead = job, found
 
     def drop(self) -> None:
-        """Forget what was read ahead: what was to leave before it has not."""
+        """Forget what was read ahead, because earlier messages have not left the queue as expected."""
         self._ahead = None
 
     def _read(self, most: int, after: int) -> Unit | None:
@@ -178,7 +180,7 @@ READ_SECONDS = 60.0  # a disk that takes longer fails the next read
 
 
 def _placement(message: AmqpAnnotatedMessage) -> tuple[object, object]:
-    """Session and partition key: a partitioned entity accepts one of each in a batch."""
+    """Return session and partition key: a partitioned entity accepts one of each in a batch."""
     annotations = message.annotations or {}
     name = aliases.ANNOTATION_PARTITION_KEY
     session = None if message.properties is None else message.properties.group_id

@@ -1,7 +1,7 @@
-"""The thread that writes a spool: sends hand it their messages, and wait no longer than they have time.
+"""The thread that writes a spool: sends pass their messages to it, and wait no longer than their time allows.
 
-submit --> written with all that arrived meanwhile, in one transaction with one sync --> ``ended`` of each
-what brokers accepted is deleted with what is written next, or TIDY seconds later
+submit --> written with all that arrived meanwhile, in one transaction with one sync --> ``ended`` of each messages that
+brokers accepted are deleted with the next write, or TIDY seconds later
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAUSE = 1.0  # seconds between two tries to delete on a disk that fails
 
 
 class Writing:
-    """The write of one send. ``ended`` is called once when it ends, with its error, in any thread."""
+    """The write of one send. ``ended`` is called once when it ends, with its error or None, in any thread."""
 
     def __init__(self, writer: Writer, ended: Callable[[SpoolError | None], object]) -> None:
         self._writer = writer
@@ -37,7 +37,7 @@ class Writing:
         self._then: Callable[[], object] | None = None
 
     def begin(self, path: str, entries: Sequence[Entry]) -> None:
-        """Hand the messages to the writer. Raises SpoolFullError when there is no room for them."""
+        """Pass the messages to the writer. Raises SpoolFullError when there is no room for them."""
         try:
             now = time.time_ns() // 1_000_000
             self._ticket = self._writer.submit(path, entries, now, self._end)
@@ -46,24 +46,24 @@ class Writing:
             raise
 
     def wait(self, seconds: float) -> bool:
-        """Whether it ended in time."""
+        """Wait for the end of the write; return whether it ended in time."""
         return self._done.wait(seconds)
 
     def then(self, call: Callable[[], object]) -> None:
-        """Call this when it ends, in any thread; perhaps twice."""
+        """Call a function when the write ends, in any thread, possibly twice."""
         self._then = call
         if self._done.is_set():
             call()
 
     def withdraw(self) -> bool:
-        """Take the messages back; False when they may be on disk all the same."""
+        """Take the messages back; return False if they may be on disk nevertheless."""
         is_back = self._ticket is not None and self._writer.withdraw(self._ticket)
         if is_back:
             self._end(SpoolError("the write was withdrawn"))
         return is_back
 
     def check(self) -> None:
-        """Raise the error with which it ended."""
+        """Raise the error with which the write ended, if any."""
         if self._error is not None:  # a copy: other threads raise it too
             raise type(self._error)(str(self._error)) from self._error
 
@@ -76,9 +76,9 @@ class Writing:
 
 
 class Writer:
-    """Writes to one spool. The thread starts with the first message, and again where the system could not create it.
+    """Writes to one spool. The thread starts with the first message; if that fails, with a later one.
 
-    ``opened`` is called when a file can be opened that was absent.
+    ``opened`` is called when a file that was absent can be opened.
     """
 
     def __init__(self, spool: Spool, opened: Callable[[], object]) -> None:
@@ -93,7 +93,7 @@ class Writer:
     def submit(
         self, path: str, entries: Sequence[Entry], now: int, ended: Callable[[SpoolError | None], object]
     ) -> Ticket:
-        """Have the messages of one send written, all or none; ``ended`` is called with the error, in another thread.
+        """Write the messages of one send, all or none; ``ended`` is called in another thread, with the error or None.
 
         ``now`` is in milliseconds since the epoch. Raises SpoolFullError when there is no room for them.
         """
@@ -105,11 +105,11 @@ class Writer:
         return ticket
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Take a ticket back; False when its messages may be on disk."""
+        """Take a ticket back; return False if its messages may be on disk."""
         return self._spool.withdraw(ticket)
 
     def tidy(self) -> None:
-        """Delete soon what brokers have accepted."""
+        """Delete soon the messages that brokers have accepted."""
         if self._tidy_at == math.inf:
             self._tidy_at = time.monotonic() + TIDY
         if self._is_running():
@@ -121,7 +121,7 @@ class Writer:
         self._woken.wake()
 
     def _is_running(self) -> bool:
-        """Whether there is a thread; start it if there is none yet."""
+        """Start the thread if needed; return whether it runs."""
         if self._thread is not None:
             return True
         with self._starting:
@@ -136,7 +136,7 @@ class Writer:
         return self._thread is not None
 
     def start(self) -> None:
-        """Prepare to write, or wait for an absent file, in the thread."""
+        """Prepare to write, in the thread; if the file is absent, wait for it there."""
         self._is_running()
 
     def _run(self) -> None:

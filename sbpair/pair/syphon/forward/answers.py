@@ -1,4 +1,4 @@
-"""The answers of one entity: which are late or lost, and whether it accepts almost no message. Pure.
+"""The answers of one entity: whether some are late or lost, and whether it accepts almost no message. Pure.
 
 An entity that rejects one message may accept the next. It is held only when its answers show that it accepts almost
 none.
@@ -20,9 +20,9 @@ SHARE = 0.9  # of the answers
 
 
 class AwaitedAnswers:
-    """When each message was sent that has no answer yet; times are monotonic seconds.
+    """The time at which each unanswered message was sent, in monotonic seconds.
 
-    A late answer may be lost. Therefore others need not wait for it, although it may still come.
+    A late answer may be lost. Therefore other messages need not wait for it, although it may still come.
     """
 
     def __init__(self) -> None:
@@ -42,17 +42,17 @@ class AwaitedAnswers:
             self._passed = max(self._passed, since)
 
     def forget(self, message: InFlightMessage) -> None:
-        """Await no answer for ``message``."""
+        """Stop waiting for an answer to ``message``."""
         self._sent.pop(message, None)
 
     def oldest(self, now: float) -> float:
-        """Return for how many seconds the first answer is awaited; 0 without one."""
+        """Return for how many seconds the oldest answer has been awaited; 0 if none is."""
         return now - next(iter(self._sent.values()), now)
 
     def late(self, now: float) -> int:
         """Return how many answers are late and need not be waited for.
 
-        Of those sent after any message that was answered, that is one: maybe nothing is answered any more.
+        Of the messages sent after the latest answered one, at most one counts: perhaps nothing is answered any more.
         """
         if self.oldest(now) < LATE_AFTER:
             return 0
@@ -62,9 +62,9 @@ class AwaitedAnswers:
         return min(passed + 1, len(late))
 
     def is_lost(self, now: float, borne: float) -> bool:
-        """Return whether the first answer seems to be lost: it is late, and one for a message sent later came.
+        """Whether the oldest answer seems to be lost: it is late, and a message sent later was answered.
 
-        For the only message in flight none can come: then its answer is lost after ``borne`` seconds.
+        If only one message is in flight, its answer is lost after ``borne`` seconds.
         """
         first = next(iter(self._sent.values()), now)
         if now - first < self._late_after():
@@ -96,9 +96,9 @@ class RecentAnswers:
         self._seconds.clear()
 
     def is_refusing(self, now: float, awaited: int) -> bool:
-        """Return whether the entity accepts almost no message; ``awaited`` answers are to come.
+        """Whether the entity accepts almost no message; ``awaited`` answers are still to come.
 
-        With few answers that is known only once all have come, and all were rejections.
+        If there are few answers, this is known only once all have come and all were rejections.
         """
         self._forget(int(now) - SPAN)
         answers = sum(each[1] for each in self._seconds)

@@ -72,14 +72,17 @@ class Window:
         self._poll_ends = now + RECEIVE_SPAN
 
     def forwarded(self, took: float, lock_span: float) -> None:
-        """Record a message accepted ``took`` seconds after its delivery with a lock of ``lock_span`` seconds."""
+        """Record a message that was accepted ``took`` seconds after delivery, with a lock of ``lock_span`` seconds."""
         if took * SLOW_PART > lock_span:
             self.limit = max(1, self.limit // 2)
         else:
             self.limit = min(self.limit + 1, self._most_active)
 
     def link_lost(self, unsettled: int) -> None:
-        """Record that the link ended with ``unsettled`` messages: fewer are repeated if that happens again."""
+        """Record that the link ended with ``unsettled`` messages.
+
+        This lowers the limit, so that fewer messages are repeated when a link ends again.
+        """
         if unsettled:
             self.limit = max(min(AFTER_LOSS, self.limit), self.limit // 2)
 
@@ -98,11 +101,11 @@ class Window:
 class MemoryBudget:
     """The bytes of messages in memory, at most ``total``, shared by a number of ``backlogs``.
 
-    ``used``: bytes of all messages in memory; ``unfinished`` returns those of messages that are arriving. ``held``:
-    bytes of those that wait for their destination, at most half of the total, except that each destination holds one.
-    Free bytes are shared among the backlogs as credit, in messages of the recent size. Because sizes vary, more bytes
-    may arrive than expected; the socket is then not read until bytes are free. One message is always accepted,
-    regardless of its size.
+    ``used``: bytes of all messages in memory. ``unfinished`` returns the bytes of messages that are still arriving.
+    ``held``: bytes of messages that wait for their destination, at most half of the total, except that each destination
+    may always hold one message. Free bytes are shared among the backlogs as credit, converted to messages of the recent
+    size. Because sizes vary, more bytes may arrive than expected; the socket is then not read until bytes are free. One
+    message is always accepted, regardless of its size.
     """
 
     def __init__(self, total: int, backlogs: int, unfinished: Callable[[], int] = lambda: 0) -> None:
@@ -116,12 +119,12 @@ class MemoryBudget:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether no further bytes are to be read, until enough are free again."""
+        """Whether nothing more may be read until enough bytes are free again."""
         return not self._is_roomy and self.used + self._unfinished() > self.total
 
     @property
     def _is_roomy(self) -> bool:
-        """Whether half of the budget is free, or only held messages are in memory: they may stay for hours."""
+        """Whether half of the budget is free, or all messages in memory are held: these may stay for hours."""
         return self.used <= max(self.total // 2, self.held)
 
     def credit(self, size: int, wake: Callable[[], None]) -> int:
@@ -134,9 +137,9 @@ class MemoryBudget:
         return max(1, free // self._backlogs // max(size, SMALLEST_SIZE))
 
     def wake(self) -> None:
-        """Call the registered ``wake`` callbacks if half of the budget is free, or only held messages are in memory.
+        """Call the registered ``wake`` callbacks if half of the budget is free, or all messages in memory are held.
 
-        To wait for the bytes of held messages would stop all other destinations.
+        Waiting for the bytes of held messages would stop all other destinations.
         """
         if self._is_roomy:
             waiting, self.waiting = self.waiting, {}
@@ -153,7 +156,7 @@ class MemoryBudget:
 
 
 class RecentSize:
-    """The recent maximum size of the messages of one backlog, updated with each grant of credit."""
+    """The size of the largest recent message of one backlog, updated with each grant of credit."""
 
     def __init__(self) -> None:
         self.bytes = INITIAL_SIZE

@@ -6,12 +6,12 @@
        '----------'          '--> CLOSED         ^ the back-off |  one accepted
             its link is gone, or was released    '--------------'
 
-A rejected message waits by itself, unless the answers show that its entity accepts almost none.
-While a destination is WAITING, nothing is sent; then one message probes it. While it is METERED, few messages are in
-flight, twice as many with each sign of progress, until all that waited have been sent. Whatever the state, no message
-is sent faster than the :class:`~sbpair.pair.syphon.forward.pace.Pace` allows. The moment before that includes
-two round trips to its side, so that distance is not taken for silence. Only messages in flight count against the window
-of a backlog: those that wait here are held, and leave room for the messages of other destinations. Every posted message
+A rejected message waits alone, unless the answers show that its entity accepts almost none. While a destination is
+WAITING, nothing is sent; then one message probes it. While it is METERED, few messages are in flight, twice as many
+after each sign of progress, until all waiting ones have been sent. In every state, messages are sent no faster than the
+:class:`~sbpair.pair.syphon.forward.pace.Pace` allows. A destination counts as stalled after a moment that includes two
+round trips to its side, so that distance is not mistaken for silence. Only messages in flight count against the window
+of a backlog: messages that wait here are held, and leave room for those of other destinations. Every posted message
 ends in exactly one call of its :class:`~.in_flight.MessageOrigin`, unless it is withdrawn first.
 """
 
@@ -135,8 +135,16 @@ class Destination:
         return 0 if self._sender is None else self._sender.in_flight
 
     @property
+    def batch_limits(self) -> tuple[int, int]:
+        """The largest number of messages and of bytes for a batch now; one message unless a link is in use."""
+        sender = self._sender
+        if sender is None or not sender.is_open or self.state not in (OPEN, METERED):
+            return 1, 0
+        return self._pace.batch(self._loop.time()), sender.largest_batch
+
+    @property
     def is_unused(self) -> bool:
-        """Whether there is neither a link, nor anything to send, nor an outcome to come."""
+        """Whether there is no link, nothing to send, and no outcome to come."""
         return self.state in (OPEN, CLOSED) and not (self.is_open or self.waiting or self.in_flight)
 
     def post(self, message: InFlightMessage) -> None:
@@ -155,7 +163,7 @@ class Destination:
             message.hold()
 
     def _post_open(self, message: InFlightMessage) -> None:
-        """Send ``message``, or let it wait if that were too fast."""
+        """Send ``message``, or let it wait if sending it now would be too fast."""
         sender = self._sender
         is_gone = sender is None or not sender.is_open
         if is_gone or (not self._queue and self._pace.room(self._loop.time(), self.in_flight)):
@@ -195,12 +203,12 @@ class Destination:
         return self._queue.take_movable()
 
     def withdraw(self, message: InFlightMessage) -> None:
-        """Remove a waiting message that its origin takes back."""
+        """Remove a waiting message, because its origin takes it back."""
         self._queue.withdraw(message)
         self._alone.withdraw(message)
 
     def stop(self) -> None:
-        """Stop sending; the origins release what is queued."""
+        """Stop sending; the origins release the queued messages."""
         self._is_stopped = True
         for timer in (self._retry, self._watch, self._paced):
             if timer is not None:
@@ -228,13 +236,13 @@ class Destination:
             return
         now = self._loop.time()
         self._awaited.sent(message, now)
-        self._pace.sent(now)
+        self._pace.sent(now, message.count)
         sender.transfer(message)
         if self._watch is None:
             self._start_watch()
 
     def skipped(self, message: InFlightMessage) -> None:
-        """Handle a ``message`` that was not sent: if it was the probe, or metered, another takes its place."""
+        """Handle a ``message`` that was not sent: if it was the probe, or metered, another one takes its place."""
         self._awaited.forget(message)
         self._loop.call_soon(self._send_next)
 
@@ -253,12 +261,15 @@ class Destination:
         verdict = action_for(state)
         is_in_reach = verdict is not DeliveryAction.HOLD or is_busy(state)
         if is_in_reach and self.is_in_doubt:
-            self._note_answer()
+            self.note_answer()
         now = self._loop.time()
         self._awaited.answered(message, now)
         if state is not None:
             self._silence_borne = LATE_AFTER
             self._answers.note(now, is_rejection=verdict is DeliveryAction.HOLD)
+        elif message.is_sent:
+            message.origin.unanswered(message)
+        message.is_sent = False
         was_left = message in self._left
         self._left.discard(message)
         if verdict is DeliveryAction.HOLD:
@@ -283,7 +294,7 @@ class Destination:
             self._loop.call_soon(self._send_metered)
         self._backoff.succeeded()
         if verdict is DeliveryAction.COMPLETE:
-            self._pace.accepted(now)
+            self._pace.accepted(now, message.count)
             message.origin.forwarded(message)
         else:
             self._refused(message, state.error if isinstance(state, Rejected) else None)
@@ -291,7 +302,8 @@ class Destination:
     def _refused(self, message: InFlightMessage, condition: Condition | None) -> None:
         message.origin.refused(message, condition)
 
-    def _note_answer(self) -> None:
+    def note_answer(self) -> None:
+        """Record that the destination is reachable again; the host ends its detour."""
         self.is_in_doubt = False
         now = self._loop.time()
         if now - self._doubted_since >= EMIT_HELD_AFTER:
@@ -299,14 +311,14 @@ class Destination:
         self._host.destination_answered(self)
 
     def _note_out_of_reach(self, still: float) -> None:
-        """Report ``still`` seconds without an answer; the host may divert the waiting messages."""
+        """Report that nothing was answered for ``still`` seconds; the host may divert the waiting messages."""
         since = self._loop.time() - still
         if not self.is_in_doubt:
             self.is_in_doubt, self._doubted_since = True, since
         self._host.destination_out_of_reach(self, since)
 
     def _note_busy(self, condition: Condition | None) -> float | None:
-        """Tell the pace if the entity is busy; return the seconds that it asks to wait."""
+        """Record in the pace that the entity is busy; return the requested wait in seconds."""
         if not _is_throttled(condition):
             return None
         was_free, asked = self._pace.is_free, asked_pause(str(condition.description))
@@ -316,7 +328,7 @@ class Destination:
         return asked
 
     def _longest_wait(self, condition: Condition | None) -> float:
-        """Return the seconds between two probes at most: a busy entity serves others, and may have room soon."""
+        """Return the longest time between two probes, in seconds, which is short for a busy entity."""
         return LONGEST_WAIT if _is_throttled(condition) else self._timeouts.longest_retry
 
     # Waiting
@@ -332,9 +344,9 @@ class Destination:
         self._loop.call_soon(self._offer_link)  # after the link has counted the answer
 
     def _waits_alone(self, message: InFlightMessage, asked: float | None) -> bool:
-        """Let a rejected message wait by itself, ``asked`` seconds or more; return whether it does.
+        """Let a rejected message wait alone for at least ``asked`` seconds; return whether it does.
 
-        It does not if its entity seems to accept none.
+        It does not wait alone if its entity seems to accept none.
         """
         if self.detour is not None or self.state not in (OPEN, METERED):
             return False
@@ -348,7 +360,7 @@ class Destination:
         return True
 
     def _waited_alone(self, message: InFlightMessage) -> None:
-        """Send a rejected message again, or let it wait with the others."""
+        """Send a rejected message again after its wait, or let it wait with the others."""
         if self.state is OPEN and self.detour is None:
             message.resume()
             self._post_open(message)
@@ -383,7 +395,7 @@ class Destination:
     # Resuming
 
     def try_now(self) -> None:
-        """End the detour and the back-off; the first message that waits, or else the next, probes the destination."""
+        """End the detour and the back-off; the first waiting message, or else the next one, probes the destination."""
         self.detour = None
         if self.state is WAITING and self._retry is not None:
             self._retry.cancel()
@@ -391,8 +403,13 @@ class Destination:
             if self._queue:
                 self._probe()
 
+    def ask(self) -> None:
+        """Open a link without a message, to find out whether the destination accepts it."""
+        if self.state is CLOSED:
+            self._start_opening(PROBING)
+
     def probe_now(self) -> None:
-        """End the back-off: the first message that waits probes the destination."""
+        """End the back-off: the first waiting message probes the destination."""
         if self.state is WAITING and self._retry is not None and not self._is_stopped:
             self._retry.cancel()
             self._backoff.succeeded()
@@ -407,11 +424,13 @@ class Destination:
         message = self._queue.next_probe()
         if message is None:
             self._caught_up()  # all were released: the next message posted is the probe
+            if self.is_in_doubt:
+                self._host.destination_attached(self)
         else:
             self._transfer(message)
 
     def _progressed(self) -> None:
-        """Handle an answer or credit of the peer."""
+        """Handle an answer or a credit from the peer."""
         if self.state is METERED:
             self._meter *= 2
             self._send_metered()
@@ -419,7 +438,7 @@ class Destination:
             self._send_open()
 
     def _send_open(self) -> None:
-        """Send what waits for the pace."""
+        """Send the messages that wait for the pace."""
         sender = self._sender
         if self._is_stopped:
             return
@@ -452,7 +471,7 @@ class Destination:
         if sender is None or not sender.is_open:
             self._start_opening(METERED)
             return
-        # A metered destination may only be far away, and its answers come together: each makes room for two messages.
+        # A metered destination may just be far away, so that answers arrive together: each makes room for two messages.
         in_flight = sender.in_flight - self._awaited.late(self._loop.time())
         room = min(max(self._meter - in_flight, self._earned), sender.credit)
         room = min(room, self._pace.room(self._loop.time(), in_flight))
@@ -485,7 +504,7 @@ class Destination:
 
     @property
     def _patience(self) -> float:
-        """Seconds without an answer or credit after which messages in flight are stalled."""
+        """Return after how many seconds without an answer or credit the messages in flight are stalled."""
         return STALLED_AFTER + ROUND_TRIPS * self._host.round_trip
 
     def _check_progress(self) -> None:
@@ -544,7 +563,7 @@ class Destination:
         self._offer_link()
 
     def _give_up_link(self, sender: SendingLink) -> None:
-        """Replace the link; a peer that does not even detach this one is unresponsive."""
+        """Replace the link; if the peer does not even detach the old one, it is unresponsive."""
         still = self._loop.time() - self._last_progress[1]
         reason = f"{self.path} has made no progress for {still:.0f} s"
         self._sender = None
@@ -553,9 +572,9 @@ class Destination:
         self._wait(reason)
 
     def _replace_link(self, sender: SendingLink) -> None:
-        """Use another link, because an answer is lost on this one; give it up once its other answers had time.
+        """Use another link, because an answer is lost on this one; detach it once its other answers had time to come.
 
-        A peer that detaches the link says that no answer will come. One that does not gets the whole time of an answer.
+        If the peer detaches the link, no further answer comes; otherwise it has as long as an answer may take.
         """
         awaited = self._awaited.oldest(self._loop.time())
         waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
@@ -620,11 +639,11 @@ class Destination:
         self._start_watch()
 
     def _refuse(self, error: ClientError) -> None:
-        """Handle a refused link, finally or for now."""
+        """Handle the refusal of a link, whether it is final or temporary."""
         is_final = action_for_condition(error.condition) is DeliveryAction.DEAD_LETTER
         is_in_reach = is_answer(error.condition, is_final=is_final)
         if is_in_reach and self.is_in_doubt:
-            self._note_answer()
+            self.note_answer()
         if not is_final:
             self._note_busy(error.condition)
             self._wait(str(error), is_in_reach=is_in_reach, longest=self._longest_wait(error.condition))

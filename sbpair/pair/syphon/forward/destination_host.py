@@ -1,4 +1,4 @@
-"""The owner of destinations, as they see it, and their time limits."""
+"""The interface of the owner of destinations, and their time limits."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ class DestinationHost(Protocol[Owned]):
 
     @property
     def round_trip(self) -> float:
-        """Seconds of a round trip to the side of the destination, as far as is known."""
+        """The round-trip time to the side of the destination in seconds, as far as it is known."""
 
     async def open_sender(self, destination: Owned) -> SendingLink:
         """Open a link to ``destination``. Raises ClientError."""
 
     def destination_idle(self, destination: Owned) -> None:
-        """Called when ``destination`` has nothing to send: its link may be closed, and itself forgotten."""
+        """Called when ``destination`` has nothing to send; the host may close its link and forget it."""
 
     def destination_out_of_reach(self, destination: Owned, since: float) -> None:
         """Called when ``destination`` has not answered since ``since`` (monotonic seconds); may set its detour."""
+
+    def destination_attached(self, destination: Owned) -> None:
+        """Called when ``destination`` accepted a link after it was out of reach, and no message waits to probe it."""
 
     def destination_answered(self, destination: Owned) -> None:
         """Called when ``destination`` has answered after it was out of reach; ends its detour."""

@@ -41,19 +41,20 @@ logger = logging.getLogger("sbpair.syphon")
 MIN_IDLE_SECONDS = 1.0  # seconds that an idle primary must have been connected to be reconnected alone
 RECONNECT_WITHIN = 5.0  # seconds, in addition to RECONNECT_ROUND_TRIPS
 RECONNECT_ROUND_TRIPS = 8  # a name, TCP, two of TLS, two of AMQP, two for a token
-KEPT = 60.0  # seconds for which the locks of what waits for a lost primary are kept: one lock
+KEPT = 60.0  # seconds, one lock: how long messages for a lost primary stay locked
 LOCKED_PAUSE = 1.0  # seconds between checks of a backlog in which only locked messages are left
 MAX_LINKS = 256  # to destinations at a time: a connection supports about a thousand
 MAX_CLAIMS = 1000  # tokens on one connection to the primary; above that, new links use another connection
 
 
 class ForwardingSession:
-    """Forwards from all backlogs over two connections, until one of them is lost.
+    """Forwards from all backlogs over two connections, until both are lost.
 
-    A side that is lost is connected again, while the links and the locks of the other stay; nothing is received
-    meanwhile, and what waits for the primary is released after a minute. If that is lost too, the session is over: it
-    is used once, all messages are released, and the syphon creates another. Without a connection to the primary from
-    the beginning, it lands messages on the secondary, until it is given one; then the loss of a side ends it.
+    When one side is lost, it is connected again, while the links and locks of the other stay. Meanwhile nothing is
+    received, and after a minute the messages that wait for the primary are released. If the other side is lost too, the
+    session is over: all messages are released, and the syphon creates another session. A session that begins without a
+    connection to the primary lands messages on the secondary until it is given one; from then on the loss of a side
+    ends it.
     """
 
     def __init__(
@@ -76,9 +77,11 @@ class ForwardingSession:
         paces: tuple[Paces, Paces] | None = None,
         own: OwnPaths | None = None,
     ) -> None:
-        """``paces``: those of the primary and of the secondary, ``own``: paths it accepted; by default new ones.
+        """Create a session.
 
-        ``reconnect`` connects a side that was lost, for a reason, however long that takes; without it the session ends.
+        ``paces`` are those of the primary and of the secondary, ``own`` the paths that the primary accepted; new ones
+        by default. ``reconnect`` connects a lost side again, given the reason, however long that takes; without it, a
+        loss ends the session.
         """
         self._primary = primary
         self._primary_since = asyncio.get_running_loop().time()
@@ -130,9 +133,13 @@ class ForwardingSession:
         )
         self._pumps = [Pump(backlog, settings) for backlog in names]
         self._failed: set[str] = set()  # backlogs that could not be attached at least once
+        self.lost_side = Side.SECONDARY
+        """The side whose loss ended the session: the pumps read from the secondary."""
         self._relays = partial(self._relays_of, tuple(ordered), settings, order_check)
         self._ordered = () if primary is None else self._relays()
         self._pumping = self._pump_all()
+        if primary is not None and self._landings is not None:
+            self._landings.primary_is_back()
 
     def _pump_all(self) -> asyncio.Future[Any]:
         return asyncio.gather(
@@ -172,7 +179,10 @@ class ForwardingSession:
         )
 
     def adopt(self, primary: NamespaceConnection) -> None:
-        """Forward to the primary from now on. Each destination is tried at once; what landed keeps its answers."""
+        """Forward to the primary from now on; each destination is tried at once.
+
+        Answers to messages that landed are still processed.
+        """
         self._primary, self._primary_since = primary, asyncio.get_running_loop().time()
         self._ordered = self._relays()
         self._pumping = asyncio.gather(self._pumping, *(each.run() for each in self._ordered))
@@ -183,7 +193,7 @@ class ForwardingSession:
         self._replaced.set()
 
     def wake(self) -> None:
-        """Probe each destination that waits: there is reason to think that the primary is back."""
+        """Probe each waiting destination, because the primary seems to be back."""
         for destination in list(self._destinations.values()):
             destination.probe_now()
 
@@ -214,16 +224,18 @@ class ForwardingSession:
                 )
                 if await self._recover(Side(lost), reason):
                     continue
+                self.lost_side = Side(lost)
                 return reason
             ended = next((name for name, side in sides.items() if side.claims_ended.done()), None)
             if ended is not None:
+                self.lost_side = Side(ended)
                 return f"the token for the {ended} has expired: {sides[ended].claims_ended.result()}"
             return "the pumps have ended"
 
     async def _recover(self, side: Side, reason: str) -> bool:
         """Connect a lost side again; return False if that is left to another session, or the other side is lost too.
 
-        Raises NamespaceUnusableError if the side refuses the syphon, and that ends it.
+        Raises NamespaceUnusableError if the side refuses the syphon, and the refusal is to end it.
         """
         loop, other = asyncio.get_running_loop(), self._secondary if side is Side.PRIMARY else self._primary
         if self._reconnect is None or self._ordered or other is None or not other.is_open:
@@ -249,7 +261,7 @@ class ForwardingSession:
         return taken
 
     def _give_back(self) -> None:
-        """Release what waits for a primary that stays away: another syphon may reach it."""
+        """Release the messages that wait for a primary that stays away: another syphon may reach it."""
         for pump in self._pumps:
             pump.give_back()
 
@@ -260,7 +272,7 @@ class ForwardingSession:
                 pump.resume()
             self.wake()
             return
-        self._pumping.cancel()  # one that waits for a missing queue has not noticed
+        self._pumping.cancel()  # a pump that waits for a missing queue has not noticed
         await asyncio.gather(self._pumping, return_exceptions=True)
         self._secondary = connection
         connection.unfinished_limit = self._options.memory_budget // 2
@@ -272,7 +284,7 @@ class ForwardingSession:
         return lasted >= MIN_IDLE_SECONDS and not is_busy
 
     async def _reconnect_primary(self) -> bool:
-        """Reconnect the primary alone, so that the long polls of the backlogs, which are billed, continue."""
+        """Reconnect only the primary, so that the long polls of the backlogs, which are billed, continue."""
         try:
             async with asyncio.timeout(RECONNECT_WITHIN + RECONNECT_ROUND_TRIPS * self.round_trip):
                 self._primary = await self._connect_primary()
@@ -283,7 +295,7 @@ class ForwardingSession:
 
     @property
     def round_trip(self) -> float:
-        """Seconds of a round trip to the primary; 0 without a connection to it."""
+        """The round-trip time to the primary in seconds; 0 without a connection to it."""
         return 0.0 if self._primary is None else self._primary.round_trip
 
     @property
@@ -293,7 +305,7 @@ class ForwardingSession:
 
     @property
     def has_primary(self) -> bool:
-        """Whether it has a connection to the primary; without one, messages land on the secondary."""
+        """Whether there is a connection to the primary; without one, messages land on the secondary."""
         return self._primary is not None
 
     @property
@@ -328,9 +340,9 @@ class ForwardingSession:
             return True
 
     async def finish(self) -> None:
-        """Stop receiving, and wait for the answers to what was sent, as long as an operation may take.
+        """Stop receiving, and wait for the answers to the sent messages, as long as an operation may take.
 
-        What lands is still answered when the primary is lost: released before, it would land twice.
+        Answers to landing messages are awaited even if the primary is lost: if released earlier, they would land twice.
         """
         await self._stop_receiving(self._timeouts.answer)
 
@@ -445,12 +457,17 @@ class ForwardingSession:
                 self._primary.forget(destination.path)
 
     def destination_out_of_reach(self, destination: Destination, since: float) -> None:
-        """Divert its messages to the secondary, if it has been out of reach for long enough."""
+        """Divert its messages to the secondary, if ``destination`` has been out of reach for long enough."""
         if self._landings is not None:
             self._landings.out_of_reach(destination, since)
 
+    def destination_attached(self, destination: Destination) -> None:
+        """Send the messages of ``destination`` to the primary again, if none comes for a while."""
+        if self._landings is not None:
+            self._landings.attached(destination)
+
     def destination_answered(self, destination: Destination) -> None:
-        """Send its messages to the primary again."""
+        """Send the messages of ``destination`` to the primary again."""
         if self._landings is not None:
             self._landings.answered(destination)
 
@@ -461,7 +478,7 @@ class ForwardingSession:
         self._sides.accepted(Side.SECONDARY)
 
     def _destination_refused(self, destination: Destination, error: ClientError) -> None:
-        """Record a refused link; it may be a refusal by the primary as a whole."""
+        """Record a refused link, which may mean that the primary refuses the syphon as a whole."""
         if is_refusal(error):
             others_are_open = any(each.is_open for each in self._destinations.values())
             if self._own.note_refusal(destination.path, others_are_open=others_are_open):

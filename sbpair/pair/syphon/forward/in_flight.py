@@ -1,4 +1,4 @@
-"""A restored message on its way from a backlog to its destination, and what the answer means for it."""
+"""A restored message on its way from a backlog to its destination, and the meaning of the answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sbpair.pair.envelope.inspect import message_id_of
 from sbpair.pair.envelope.restore import Forward, Poison
 from sbpair.pair.ground.side import Side
 
-from ..events import MessagesForwarded, SyphonEvent
+from ..events import MessagesForwarded, MessagesInDoubt, SyphonEvent
 
 MIN_SUSPENSION = 0.5  # seconds; shorter spans are the time between reading two clocks
 FRESH = 0.5  # seconds for which a computed remaining time to live is used
@@ -46,7 +46,7 @@ def time_suspended() -> float:
 
 
 class MessageTarget(Protocol):
-    """The destination of a message, as the message and its origin see it."""
+    """The destination of a message, with the methods that the message and its origin use."""
 
     @property
     def takes_more(self) -> bool: ...
@@ -72,12 +72,13 @@ class MessageOrigin(Protocol):
     def lock_doubtful(self, message: InFlightMessage) -> None: ...
     def poisoned(self, message: InFlightMessage, poison: Poison) -> None: ...
     def reported(self, message: InFlightMessage) -> None: ...
+    def unanswered(self, message: InFlightMessage) -> None: ...
     async def complete_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool: ...
     def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None: ...
 
 
 class SendingLink(Protocol):
-    """A link to a destination: :class:`~sbpair.pair.client.link.Sender`, or one that lands messages."""
+    """A link to a destination: a :class:`~sbpair.pair.client.link.Sender`, or a link that lands messages."""
 
     detached: asyncio.Future[Condition | None]
     progress: int
@@ -89,6 +90,8 @@ class SendingLink(Protocol):
     def in_flight(self) -> int: ...
     @property
     def credit(self) -> int: ...
+    @property
+    def largest_batch(self) -> int: ...
 
     def transfer(self, message: InFlightMessage) -> None: ...
     def take_waiting(self) -> Sequence[object]: ...
@@ -115,6 +118,8 @@ class InFlightMessage:
     is_stalled: bool = False  # in flight for so long that it does not count as active
     is_released: bool = False  # its lock is given up, or kept in overflow
     message_format: int = 0
+    count: int = 1  # messages in it: more than one in a batch
+    is_sent: bool = False  # an answer is owed
     is_landing: bool = False  # its destination is on the secondary
     is_settled: bool = False  # it was completed in the transaction that sent it
     stays: bool = False  # the secondary refused it: it waits for the primary
@@ -125,7 +130,7 @@ class InFlightMessage:
 
     @property
     def has_deadline(self) -> bool:
-        """Whether its time to live is what was left when it was last restored."""
+        """Whether its time to live is the time that remained when it was last restored."""
         return self.restore_again is not None
 
     def may_go(self, now: float) -> bool:
@@ -135,6 +140,11 @@ class InFlightMessage:
         example while the machine was suspended. A message with a time to live is restored with the remaining
         time, or dead-lettered once it has expired.
         """
+        self.is_sent = self.is_ready(now)
+        return self.is_sent
+
+    def is_ready(self, now: float) -> bool:
+        """Like :meth:`may_go`, for a message that is sent as a copy, in a transaction."""
         if now < self.lock_ends and not self.is_released and not self._slept():
             return self._is_in_time(now)
         self.destination.skipped(self)
@@ -143,7 +153,7 @@ class InFlightMessage:
         return False
 
     def _slept(self) -> bool:
-        """Return whether the machine was suspended since the last call: its clock stopped, but the locks did not."""
+        """Whether the machine was suspended since the last call: its clock stopped, but the locks did not."""
         suspended = time_suspended()
         slept, self.suspended = suspended - self.suspended > MIN_SUSPENSION, suspended
         return slept
@@ -230,17 +240,17 @@ def action_for_condition(condition: Condition | None) -> DeliveryAction:
 
 
 def is_answer(condition: Condition | None, *, is_final: bool) -> bool:
-    """Return whether a refusal with ``condition`` shows that the entity is reachable."""
+    """Whether a refusal with ``condition`` shows that the entity is reachable."""
     return is_final or (condition is not None and str(condition.symbol) in BUSY_CONDITIONS)
 
 
 def is_busy(state: DeliveryState | None) -> bool:
-    """Return whether the outcome of a transfer shows that the entity is reachable but cannot accept it now."""
+    """Whether the outcome of a transfer shows that the entity is reachable but cannot accept the message now."""
     return isinstance(state, Rejected) and is_answer(state.error, is_final=False)
 
 
 def reason_of(state: DeliveryState | None, link: SendingLink | None) -> str:
-    """Why a message waits: the answer it got over ``link``, or, without one, why that was lost."""
+    """Return why a message waits: the answer over ``link``, or without an answer, why the link was lost."""
     if isinstance(state, Rejected):
         return condition_text(state.error)
     if state is not None:
@@ -249,24 +259,33 @@ def reason_of(state: DeliveryState | None, link: SendingLink | None) -> str:
     return f"the link was lost: {condition_text(gone)}"
 
 
+_Report = type[MessagesForwarded] | type[MessagesInDoubt]
+
+
 class ForwardReports:
-    """The messages of one backlog that were accepted and are not reported yet."""
+    """The messages of one backlog that were accepted, or are in doubt, and are still to be reported."""
 
     def __init__(self, backlog: str, emit: Callable[[SyphonEvent], None], *, is_wanted: bool) -> None:
         self._backlog = backlog
         self._emit = emit
         self._is_wanted = is_wanted
-        self._ids: dict[tuple[str, str], list[str]] = {}  # by path and side
+        self._ids: dict[tuple[_Report, str, str], list[str]] = {}  # by event, path and side
 
-    def add(self, message: InFlightMessage) -> bool:
-        """Add a message; return whether it has to be reported."""
+    def add(
+        self,
+        message: InFlightMessage,
+        report: _Report = MessagesForwarded,
+        members: Iterable[bytes] = (),
+    ) -> bool:
+        """Add a message, or the encoded ``members`` of a batch; return whether it has to be reported."""
         if self._is_wanted:
             side = Side.SECONDARY if message.is_landing else Side.PRIMARY
-            self._ids.setdefault((message.path, side.value), []).append(message_id_of(message.payload))
+            ids = self._ids.setdefault((report, message.path, side.value), [])
+            ids += map(message_id_of, members or (message.payload,))
         return self._is_wanted
 
     def emit(self) -> None:
-        """Emit MessagesForwarded for all messages added since the last call."""
+        """Emit the events for the messages added since the last call, one for each kind of report."""
         added, self._ids = self._ids, {}
-        for (path, side), ids in added.items():
-            self._emit(MessagesForwarded(time.time(), self._backlog, path, tuple(ids), side))
+        for (report, path, side), ids in added.items():
+            self._emit(report(time.time(), self._backlog, path, tuple(ids), side))

@@ -1,4 +1,4 @@
-"""The locks of a backlog's unsettled deliveries: their renewal, and the deliveries of which only the lock is kept."""
+"""The locks of a backlog's unsettled deliveries: their renewal, and deliveries whose message is not kept."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class _Entry:
 class Overflow:
     """Locked deliveries by destination.
 
-    Each occupies a few hundred bytes but no room in the window, and its lock is renewed. Once its destination has
-    accepted all messages that wait in memory, deliveries are released, oldest first, to be delivered again.
+    Each takes a few hundred bytes and no room in the window, and its lock is renewed. Once its destination has accepted
+    all messages that wait in memory, deliveries are released, oldest first, to be redelivered.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Overflow:
         return ready
 
     def take_expired(self, now: float) -> list[int]:
-        """Remove and return the delivery ids whose locks have ended: they are delivered again anyway."""
+        """Remove and return the delivery ids whose locks have expired: they are redelivered anyway."""
         expired: list[int] = []
         for destination, entry in list(self._entries.items()):
             ended = [each.delivery_id for each in entry.deliveries.values() if each.lock_ends <= now]
@@ -104,9 +104,10 @@ class LockRenewal:
         release: Callable[[Iterable[InFlightMessage]], None],
         home: Callable[[str], MessageTarget],
     ) -> None:
-        """``deliveries`` iterates over the locked deliveries; ``release`` returns messages to the backlog.
+        """Create a renewal; ``deliveries`` iterates over the locked ones, ``release`` returns messages to the backlog.
 
-        ``home`` returns the destination of a path: that of a doubtful message may have been forgotten meanwhile.
+        ``home`` returns the destination of a path: the destination of a doubtful message may have been forgotten
+        meanwhile.
         """
         self.clock = LockClock()
         self.locked_since = 0.0  # no lock of the current link is older; wall clock
@@ -122,18 +123,21 @@ class LockRenewal:
         )
 
     def start(self, connection: NamespaceConnection, link_ends: asyncio.Future[Condition | None]) -> None:
-        """Renew over ``connection``, whose link to the backlog was just attached; ``link_ends`` when it is detached."""
+        """Renew over ``connection``, whose link to the backlog was just attached.
+
+        ``link_ends`` is done when it is detached.
+        """
         self._connection, self._link_ends = connection, link_ends
         self.locked_since = time.time()
 
     def stop(self) -> None:
-        """Stop renewing: the link is gone, and its locks end."""
+        """Stop renewing: the link is gone, and its locks expire."""
         self.doubtful.clear()
         self._connection = None
         self._keeper.stop()
 
     def doubt(self, message: InFlightMessage) -> None:
-        """Renew the lock of ``message`` now, then post it again; without a lock it is released."""
+        """Renew the lock of ``message`` now, then post the message again; if the lock is lost, release it."""
         self.doubtful.add(message)
         self._loop.call_soon(self.renew_due)
 

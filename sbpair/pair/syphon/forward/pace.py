@@ -8,14 +8,13 @@
      |                                                                   | no longer busy
      '----- FAST reached -------- PACED, from FIRST_RATE, doubling <-----'<--- out of reach
 
-While FREE, answers set the pace: a few messages are in flight at first, and each that is accepted makes room for one
-more, so that their number doubles with each round trip. That takes no time from a strong entity. An entity that was
-busy, or that has just come back, may have room for little, and clients send to it too: messages are then spread
-evenly.
+While FREE, answers set the pace: a few messages are in flight at first, and each accepted one makes room for one more,
+so that their number doubles with each round trip. That does not slow down a strong entity. An entity that was busy, or
+has just come back, may have room for few messages, and clients send to it too: messages are then spread evenly.
 
-Slowing down is for an entity that is busy because of what it is sent. One that answers *busy* to a share of whatever
-it is sent would only be drained later: if half the rate finds it as busy as before, the rate is not the cause. Its
-messages then wait one by one for the time that it asks for, and the rate grows while the share does not. Times are
+Slowing down helps an entity that is busy because of the messages it gets. If it answers *busy* to the same share of
+messages at half the rate, the rate is not the cause, and slowing down would only take longer. Its messages then wait
+one by one for the time that it asks for, and the rate grows as long as the share of *busy* does not. Times are
 monotonic seconds.
 """
 
@@ -41,10 +40,11 @@ HALVED_EVERY = 1.0  # seconds, at least
 RECOVERS_IN = 30.0  # seconds from half of a rate until it is reached again, at most
 RECOVERY = 0.4  # seconds of that for each message per second: a little too much of a low rate is little
 SMOOTHED = 0.01  # seconds of messages that are sent together
+BATCHED = 0.1  # seconds of messages of an ordered session that are sent as one batch
 BURST = 8  # messages that are sent together after a moment without any
-ENOUGH = 40  # answers that tell how busy an entity is
-CLEAN = 200  # answers, none of them busy, after which the next that is begins a new trial
-JUDGED_FOR = 30.0  # seconds: older answers tell nothing
+ENOUGH = 40  # answers that are enough to judge how busy an entity is
+CLEAN = 200  # answers without *busy*, after which the next *busy* begins a new trial
+JUDGED_FOR = 30.0  # seconds: older answers do not count
 FORGOTTEN = 150.0  # seconds without a busy answer after which the entity is as any other
 MAX_SHOWN = 200  # rates of a metric
 MAX_PATHS = 10_000  # paces kept, of those used last; senders choose the paths
@@ -62,16 +62,16 @@ class Answers:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of answers."""
         return self.accepted + self.busy
 
     @property
     def odds(self) -> float:
-        """The busy answers for each that was accepted."""
+        """The ratio of busy answers to accepted messages."""
         return (self.busy + 0.5) / (self.accepted + 0.5)
 
     def are_busier_than(self, odds: float, deviations: int) -> bool:
-        """Whether more of them are busy than these odds explain, and as many standard deviations of chance."""
+        """Whether more answers are busy than these odds and ``deviations`` standard deviations of chance explain."""
         share = odds / (1 + odds)
         return self.busy > self.count * share + deviations * math.sqrt(self.count * share * (1 - share))
 
@@ -109,7 +109,7 @@ class Pace:
         return self.shown(now)
 
     def shown(self, now: float) -> float:
-        """Return the messages per second as :meth:`rate` does; changes nothing, in any thread."""
+        """Return the messages per second, like :meth:`rate`, without changing anything; may be called in any thread."""
         grown = self._grown(now)
         return self._max_rate if grown == math.inf else min(self._max_rate, max(LOWEST_RATE, grown))
 
@@ -123,11 +123,16 @@ class Pace:
             room = min(room, math.floor((now - max(self._next_at, now)) * rate + self._burst(rate)))
         return max(0, room)
 
-    def sent(self, now: float) -> None:
-        """Record that a message was sent."""
+    def batch(self, now: float) -> int:
+        """Return how many messages may be sent as one batch: few while messages are spread evenly."""
+        rate = self.rate(now)
+        return LARGEST_WINDOW if rate == math.inf else max(1, int(rate * BATCHED))
+
+    def sent(self, now: float, count: int = 1) -> None:
+        """Record that a message was sent, or a batch of ``count``."""
         rate = self._max_rate if self._rate is None else self.rate(now)
         if rate < math.inf:
-            self._next_at = max(self._next_at, now) + 1 / rate
+            self._next_at = max(self._next_at, now) + count / rate
 
     def due(self, now: float) -> float:
         """Return when there may be room again without an answer; infinite if only an answer makes room."""
@@ -137,20 +142,20 @@ class Pace:
             return max(now + SMOOTHED, self._paused_until, self._next_at - (self._burst(rate) - 1) / rate)
         return self._paused_until if now < self._paused_until else math.inf
 
-    def accepted(self, now: float) -> None:
-        """Record that the entity accepted a message."""
+    def accepted(self, now: float, count: int = 1) -> None:
+        """Record that the entity accepted a message, or a batch of ``count``: one answer."""
         second = int(now)
         if second != self._second:
             self._accepted_before = self._accepted if second == self._second + 1 else 0
             self._second, self._accepted = second, 0
-        self._accepted += 1
+        self._accepted += count
         if self._rate is None:
             if self._window < LARGEST_WINDOW:
                 self._window += 1
             if self._anyway is None:
                 return
         elif self._ceiling is None and not self._is_tried(now):
-            self._rate += DOUBLING
+            self._rate += DOUBLING * count
             if self._rate >= FAST:
                 self._be_free()
         if now >= self._answers.since:
@@ -173,11 +178,11 @@ class Pace:
         self._forgotten_at = self._grows_from + FORGOTTEN
 
     def link_lost(self) -> None:
-        """Record that a link ended with messages in flight: fewer are unknown if that happens again."""
+        """Record that a link ended with messages in flight: from now on fewer are sent at a time."""
         self._window = max(AFTER_LOSS, self._window // 2)
 
     def was_out_of_reach(self, now: float) -> None:
-        """Record that the entity did not answer: it may have little room when it comes back."""
+        """Record that the entity did not answer: it may have room for few messages when it comes back."""
         if self.rate(now) > FIRST_RATE:
             self._rate, self._ceiling = FIRST_RATE, None
         self._begin(now)
@@ -187,13 +192,13 @@ class Pace:
         return max(0.0, self._paused_until - now)
 
     def _is_tried(self, now: float) -> bool:
-        """Whether it is being seen how busy the entity is at half the rate: that stays the same meanwhile."""
+        """Whether half the rate is on trial, to see how busy the entity then is; meanwhile the rate stays the same."""
         answers = self._answers
         is_under_way = answers.since <= now < answers.since + JUDGED_FOR
         return self._is_halved and is_under_way and answers.count < ENOUGH
 
     def _grown(self, now: float) -> float:
-        """Return the rate that has grown back towards, or beyond, the one at which the entity was busy."""
+        """Return the recovered rate, which grows towards the rate at which the entity was busy, and beyond."""
         rate, ceiling = self._rate, self._ceiling  # read once: other threads ask too
         if rate is None:
             return math.inf
@@ -206,7 +211,7 @@ class Pace:
     # How busy it is
 
     def _judge(self, now: float) -> None:
-        """Draw a conclusion from the answers, once there are enough of at least a second."""
+        """Judge the answers, once there are enough from at least one second."""
         answers, anyway = self._answers, self._anyway
         if self._is_halved and answers.count == ENOUGH:
             self._grows_from = now
@@ -223,7 +228,7 @@ class Pace:
             self._begin(now)
 
     def _begin(self, now: float) -> None:
-        """Take the next busy answer for the first."""
+        """Start over: treat the next busy answer as the first."""
         self._answers, self._is_halved = Answers(now), False
         self._faster = self._anyway = None
 
@@ -246,7 +251,7 @@ class Pace:
         self._answers = Answers(now + HALVED_EVERY)
 
     def _note_ceiling(self, now: float, rate: float) -> None:
-        """Remember the rate at which the entity became busy, if it was sent that much: else it shows no limit."""
+        """Remember the rate at which the entity became busy, if it was really sent at that rate."""
         proven = float(max(self._accepted, self._accepted_before)) if int(now) == self._second else 0.0
         if self._rate is not None:
             self._ceiling = rate if proven >= rate / 2 else self._ceiling
@@ -259,15 +264,15 @@ class Pace:
         self._window = FIRST_WINDOW
 
     def _burst(self, rate: float) -> float:
-        """Return how many messages may be sent together: on trial one, since a rate is tried, not a burst."""
+        """Return how many messages may be sent together: only one while a rate is tried."""
         return max(1 if self._is_halved else BURST, 2 * SMOOTHED * rate)
 
 
 class Paces:
-    """One :class:`Pace` for each path of a side, kept while links and connections come and go.
+    """One :class:`Pace` for each path of a side, kept across links and connections.
 
-    A side that has come back serves its clients first, whatever is sent to it: the messages of backlogs, those of
-    ordered sessions, and those that land. ``max_rate`` is in messages per second, None for no limit.
+    A side that has come back must serve its clients first; so the pace applies to all messages sent to it: those of
+    backlogs, of ordered sessions, and those that land. ``max_rate`` is in messages per second, None for no limit.
     """
 
     def __init__(self, max_rate: float | None = None) -> None:
@@ -291,7 +296,7 @@ class Paces:
         return pace
 
     def rates(self, now: float) -> dict[str, float]:
-        """Return the messages per second for each path that is paced, in lower case: the MAX_SHOWN slowest.
+        """Return the messages per second for each path with a limited pace, in lower case: the MAX_SHOWN slowest.
 
         May be called in any thread.
         """
@@ -301,7 +306,7 @@ class Paces:
 
     @property
     def is_side_lost(self) -> bool:
-        """Whether the side was out of reach, and was not reached since."""
+        """Whether the side was out of reach, and has not been reached since."""
         return self._lost_at is not None
 
     def side_lost(self, now: float) -> None:
@@ -310,7 +315,7 @@ class Paces:
             self._lost_at = now
 
     def side_reached(self, now: float) -> None:
-        """Record that the side is connected: after an outage all entities begin slowly."""
+        """Record that the side is connected: after an outage, all entities begin slowly."""
         lost_at, self._lost_at = self._lost_at, None
         if lost_at is not None and now - lost_at >= OUTAGE:
             self._returned_at = now

@@ -7,9 +7,9 @@
         '-- released, when stopping
 
 A delivery in memory is an in-flight message: active, stalled or held. Other deliveries are in overflow, or being
-settled. Only active messages count against the window, so that neither poison nor stuck destinations block the rest.
- Held messages stay in memory within the budget; of those in overflow, only the lock is kept. Locks are renewed
-as long as needed, so that a waiting message is not redelivered repeatedly.
+settled. Only active messages count against the window, so that neither poison messages nor stuck destinations block the
+rest. Held messages stay in memory within the budget; of those in overflow, only the lock is kept. Locks are renewed as
+long as needed, so that a waiting message is not redelivered repeatedly.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sbpair.pair.ground.side import Side
 from sbpair.pair.tracing import current
 from sbpair.pair.tracing.current import Tracing
 
-from ..events import MessageSetAside, SyphonEvent
+from ..events import MessageSetAside, MessagesInDoubt, SyphonEvent
 from ..status import SyphonCounters
 from ..watch.peeking import SilenceWatch
 from .credit import MemoryBudget, RecentSize, Window
@@ -153,13 +153,13 @@ class Pump:
             self._forget()
 
     def drain(self) -> None:
-        """From now on receive only the messages present; ``is_empty`` is set once a drain returns none."""
+        """Receive only the messages present from now on; ``is_empty`` is set once a drain returns none."""
         self._is_draining = True
         self.is_empty.clear()
         self._top_up()
 
     def pause(self) -> None:
-        """Receive nothing until :meth:`resume`; what was received waits, locked."""
+        """Receive nothing until :meth:`resume`; messages already received wait, locked."""
         self._is_paused = True
         if self._receiver is not None:
             self._receiver.flow(0)
@@ -170,7 +170,7 @@ class Pump:
         self._top_up()
 
     def give_back(self) -> None:
-        """Release what waits, if paused; it is delivered again after that, or to another receiver."""
+        """If paused, release the waiting messages, so that they are redelivered later or to another receiver."""
         if self._is_paused and self._receiver is not None and not self._receiver.detached.done():
             self._release(list(self._messages.values()))
             self._release_ids(self._overflow.take_all())
@@ -206,7 +206,7 @@ class Pump:
             event.link.dispose(delivery_id, delivery_id, Released())
             return
         self._counters.pending += 1
-        if not self.unsettled:
+        if not (self._messages or self.unsettled):
             self.is_idle.clear()
             self._arm(now + TICK)
         settings = self._settings
@@ -329,8 +329,13 @@ class Pump:
         self._removed()
 
     def reported(self, message: InFlightMessage) -> None:
-        """Emit MessagesForwarded for a message, at the latest before the backlog removes it."""
+        """Emit MessagesForwarded for a message, before the backlog removes it at the latest."""
         if self._reports.add(message):
+            self._settle_soon()
+
+    def unanswered(self, message: InFlightMessage) -> None:
+        """Emit MessagesInDoubt for a message that is sent again although its destination may have it."""
+        if self._reports.add(message, MessagesInDoubt):
             self._settle_soon()
 
     async def complete_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
@@ -349,7 +354,7 @@ class Pump:
         return all(isinstance(each, TransactionalState) for run in answers for each in run)
 
     def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None:
-        """Forget messages whose locks can no longer be used: they are delivered again when the locks expire."""
+        """Forget messages whose locks can no longer be used: they are redelivered when the locks expire."""
         for message in messages:
             if self._remove(message):
                 message.is_released = True
@@ -504,7 +509,7 @@ class Pump:
             self._arm_next()
 
     def _drain_remaining(self, receiver: Receiver) -> None:
-        """With nothing unsettled, drain the link; the backlog is empty when nothing arrives."""
+        """Drain the link if nothing is unsettled; if nothing arrives, the backlog is empty."""
         if self._drain_is_pending:
             if receiver.credit:
                 return
@@ -550,7 +555,7 @@ class Pump:
         self._arm(now + TICK if self.unsettled else self._next_check(now))
 
     def _next_check(self, now: float) -> float | None:
-        """Return when to check with nothing unsettled: the long poll ends, or the link has to be used."""
+        """Return when to check while nothing is unsettled: when the long poll ends, or the link must be used."""
         poll, receiver = self._window.next_timer(), self._receiver
         if receiver is not None and receiver.credit:  # otherwise nothing can arrive
             check = max(now + TICK, self._silence.next_check())
@@ -565,8 +570,8 @@ class Pump:
     def _use_link(self, now: float) -> None:
         """Grant the current credit again, so that the link does not count as idle.
 
-        Its deliveries can be settled only over this link. Unlike a new link, repeated credit does not start a receive,
-        which is billed.
+        Its deliveries can be settled only over this link. Unlike a new link, repeated credit does not start another
+        billed receive.
         """
         receiver = self._receiver
         if receiver is None or self._is_draining or now - self._link_used_at < LINK_USED_EVERY:
@@ -584,7 +589,7 @@ class Pump:
             self._settings.unresponsive(f"the backlog {self.backlog} does not answer settlements")
 
     def _forget(self) -> None:
-        """Drop all state of a lost link: its locks end, and its messages are delivered again."""
+        """Drop all state of a lost link: its locks expire, and its messages are redelivered."""
         self._counters.pending -= self.unsettled
         self._window.link_lost(len(self._messages))
         for message in list(self._messages.values()):

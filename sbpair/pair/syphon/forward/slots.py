@@ -30,7 +30,7 @@ class LinkSlots:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self, destination: Destination) -> Slot:
-        """Wait for a slot for the next link of ``destination``; it takes over the slot of the link before."""
+        """Wait for a slot for the next link of ``destination``, or take over the slot of its previous link."""
         while destination not in self._holders and not self._free_one():
             slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(slot)

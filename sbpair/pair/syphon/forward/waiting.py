@@ -1,6 +1,6 @@
-"""The messages that wait for their destination, in the order in which they are sent, or each by itself.
+"""The messages that wait for their destination, in the order in which they will be sent, or each one alone.
 
-An entity that rejects one message may accept the next, so the message alone waits, and the others go on.
+An entity that rejects one message may accept the next, so only that message waits, and the others go on.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MOST_ALONE = 2000  # messages of a destination that wait by themselves; with mor
 
 
 class WaitingMessages:
-    """Messages of one destination that are neither sent nor waiting by themselves."""
+    """Messages of one destination that are neither sent nor waiting alone."""
 
     def __init__(self) -> None:
-        # A dict would pass over all that were sent to find the next.
+        # A dict would skip over all removed entries to find the next.
         self._messages: OrderedDict[InFlightMessage, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class WaitingMessages:
         self._messages.pop(message, None)
 
     def take_movable(self) -> list[InFlightMessage]:
-        """Remove and return the messages that may go elsewhere, in order."""
+        """Remove and return the messages that may be sent elsewhere, in order."""
         taken = [message for message in self._messages if not message.stays]
         for message in taken:
             del self._messages[message]
@@ -78,7 +78,7 @@ class WaitingMessages:
         return message
 
     def next_probe(self) -> InFlightMessage | None:
-        """Remove the next message, or a fresh one while only few are rejected time and again."""
+        """Remove and return the next message; a fresh one if only few messages are rejected repeatedly."""
         first = next(iter(self._messages), None)
         if first is not None and first.rejections > 1:
             fresh = [message for message in self._messages if not message.rejections]
@@ -87,15 +87,15 @@ class WaitingMessages:
         return self.next()
 
     def restore_order(self) -> None:
-        """Sort by delivery-id: a message that was refused precedes those posted meanwhile."""
+        """Sort by delivery-id: a refused message precedes those posted meanwhile."""
         self._messages = OrderedDict.fromkeys(sorted(self._messages, key=attrgetter("delivery_id")))
 
 
 class WaitingAlone:
-    """Rejected messages that wait by themselves, each until ``ready`` is called with it."""
+    """Rejected messages that wait alone, each until ``ready`` is called with it."""
 
     def __init__(self, longest: float, ready: Callable[[InFlightMessage], None]) -> None:
-        """``longest``: seconds of a wait at most, if that is less than ``LONGEST_WAIT``."""
+        """Create an empty set. ``longest``: the longest wait in seconds, if less than ``LONGEST_WAIT``."""
         self._longest = min(longest, LONGEST_WAIT)
         self._ready = ready
         self._loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ class WaitingAlone:
         return len(self._timers) >= MOST_ALONE
 
     def begin(self, message: InFlightMessage, asked: float | None = None) -> None:
-        """Let ``message`` wait for twice as long as after its last rejection, and ``asked`` seconds at least."""
+        """Let ``message`` wait twice as long as after its last rejection, and at least ``asked`` seconds."""
         span = Backoff(self._longest, FIRST_WAIT, failures=message.rejections).next_pause()
         span = max(span, asked or 0.0)
         message.rejections += 1

@@ -1,1 +1,1 @@
-"""Landing: messages go to the entity of the same path on the secondary, in transactions."""
+"""Landing: messages are sent to the entity of the same path on the secondary, in transactions."""

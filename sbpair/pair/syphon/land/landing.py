@@ -8,7 +8,8 @@
 
 A destination is out of reach from the first attempt without an answer, or from the loss of the primary as a whole,
 until the entity answers by accepting a message, refusing one, or asking to wait. Any such answer counts, since
-consumers can then work there too; a new connection to the primary does not, because no entity has answered yet.
+consumers can then work there too; a new connection to the primary does not, because no entity has answered yet. If
+there is no message to be answered, an accepted link to the entity counts after a while.
 
 Times are monotonic seconds; destinations are keys of paths.
 """
@@ -21,19 +22,24 @@ MAX_PATHS = 10_000  # destinations remembered; senders choose the paths
 
 
 class Landing:
-    """Decides for each destination; the owner reports events, and asks before it sends."""
+    """Decides for each destination whether its messages land; the owner reports events, and asks before it sends."""
 
     def __init__(self, after: float) -> None:
         self._after = after
         self._side_since: float | None = None
         self._since: dict[str, float] = {}  # destinations out of reach, the earliest known first
         self._no_twin: dict[str, float] = {}  # until when the secondary is taken to have no twin
-        self._landing: dict[str, None] = {}  # destinations whose landing has begun
+        self._landing: dict[str, str] = {}  # the paths of destinations whose landing has begun
 
     @property
     def landing(self) -> tuple[str, ...]:
         """The destinations whose messages have begun to land."""
         return tuple(self._landing)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of these destinations, spelled as in the first message that landed."""
+        return tuple(self._landing.values())
 
     # Events
 
@@ -43,7 +49,7 @@ class Landing:
             self._side_since = now
 
     def side_reached(self) -> None:
-        """Record that the primary is connected; each destination out of reach still has to answer."""
+        """Record that the primary is connected; each destination that was out of reach must still answer."""
         self._side_since = None
 
     def out_of_reach(self, key: str, since: float) -> None:
@@ -66,10 +72,10 @@ class Landing:
         self._no_twin[key] = until
         self._landing.pop(key, None)
 
-    def begins(self, key: str) -> bool:
-        """Record that messages of a destination land; return whether that is new."""
+    def begins(self, key: str, path: str) -> bool:
+        """Record that messages of a destination land; return whether they did not before."""
         is_first = key not in self._landing
-        self._landing[key] = None
+        self._landing.setdefault(key, path)
         return is_first
 
     def _forget(self, key: str) -> None:
@@ -79,7 +85,7 @@ class Landing:
     # Decisions
 
     def is_out_of_reach(self, key: str) -> bool:
-        """Return whether a destination has not answered yet."""
+        """Whether a destination has not answered yet."""
         return self._out_since(key) is not None
 
     def side_due(self) -> float | None:
@@ -87,7 +93,7 @@ class Landing:
         return None if self._side_since is None else self._side_since + self._after
 
     def due(self, key: str) -> float | None:
-        """Return when the messages of a destination begin, or began, to land; None while it is in reach."""
+        """Return when the messages of a destination begin or began to land; None while the destination is in reach."""
         since = self._out_since(key)
         if since is None:
             return None

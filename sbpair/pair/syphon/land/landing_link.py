@@ -8,11 +8,11 @@
 
 A message sent via another entity is transferred after the commit. If its destination refuses it then, for example
 because it is full, the service moves it to the transfer dead-letter queue of the backlog. Therefore, before a
-transaction, its first message is sent to the entity itself in a transaction that is rolled back: the trial. A trial
-that the entity accepted is good for all transactions of the next second; after a refusal each waiting batch is tried
-at once, one after the other. A message sent via the backlog carries its destination (``transfer``), so that
-it can be parked again from there. Where transactions are not possible (the Basic tier, a partitioned backlog),
-messages are sent without one and completed once accepted, like messages to the primary.
+transaction, its first message is sent to the entity itself in a transaction that is rolled back: the trial. An accepted
+trial is valid for all transactions of the next second; after a refused one, each waiting batch has its own trial, one
+directly after the other. A message sent via the backlog carries its destination (``transfer``), so that it can be
+parked again from the transfer dead-letter queue. Where transactions are not possible (the Basic tier, a partitioned
+backlog), messages are sent without one and completed once accepted, like messages to the primary.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LandingLink:
     """Sends messages like :class:`~sbpair.pair.client.link.Sender`, and completes them in the same transaction."""
 
     def __init__(self, plain: Sender, via: Sender | None, controller: TransactionController) -> None:
-        """``plain`` is a link to the entity; ``via`` sends to it via the backlog, None without transactions."""
+        """Create a link; ``plain`` links to the entity, ``via`` to it via the backlog, None without transactions."""
         self._plain = plain
         self._via = via
         self._controller = controller
@@ -73,10 +73,15 @@ class LandingLink:
 
     @property
     def credit(self) -> int:
-        """The number of further messages it accepts now."""
+        """The number of further messages that the link accepts now."""
         if self._via is None:
             return self._plain.credit
         return MAX_IN_TRANSACTION * MAX_TRANSACTIONS - len(self._waiting) - len(self._running)
+
+    @property
+    def largest_batch(self) -> int:
+        """None: landing messages cannot be batched, because each is completed together with its transfer."""
+        return 0
 
     def transfer(self, message: InFlightMessage) -> None:
         """Queue one message; its outcome is passed to :meth:`InFlightMessage.answered`."""
@@ -144,10 +149,10 @@ class LandingLink:
         self._push()
 
     async def _land(self, batch: list[InFlightMessage]) -> None:
-        """Send and complete in one transaction; answer each message once.
+        """Send and complete messages in one transaction; answer each message once.
 
-        ``batch`` keeps only the messages that are still this transaction's: one that was sent plainly may return in
-        another batch before this one ends.
+        ``batch`` keeps only the messages that still belong to this transaction: a message that was sent without one may
+        return in another batch before this one ends.
         """
         try:
             refusal = await self._trial(batch[0])
@@ -169,7 +174,7 @@ class LandingLink:
                 self._running.pop(message, None)
 
     async def _trial(self, message: InFlightMessage) -> DeliveryState | None:
-        """Return the state with which the entity refuses ``message``; None if it accepts it or was tried recently."""
+        """Return the state with which the entity refuses ``message``; None if accepted, or tried recently."""
         async with self._trying:  # a batch that waits for another's trial is not committed before its outcome
             began = self._loop.time()
             if began < self._tried_at + TRIED_FOR:
@@ -221,19 +226,19 @@ class LandingLink:
         await self._complete(batch, txn_id, restored_at)
 
     def _leave_out(self, batch: list[InFlightMessage], now: float) -> None:
-        """Remove the messages that may not go, and restore the time to live of the others."""
+        """Remove the messages that may not be sent, and restore the time to live of the others."""
         for message in list(batch):  # only now: the trial, or the wait for another's, may have taken long
-            if not message.may_go(now):
+            if not message.is_ready(now):
                 batch.remove(message)
                 self._running.pop(message, None)
 
     def _is_late(self, batch: Sequence[InFlightMessage], restored_at: float) -> bool:
-        """Return whether a commit now would let a message outlive its deadline."""
+        """Whether a message would outlive its deadline if the transaction were committed now."""
         is_slow = self._loop.time() - restored_at >= STALE_AFTER
         return is_slow and any(each.has_deadline for each in batch)
 
     def _send_timed_plainly(self, batch: Sequence[InFlightMessage]) -> None:
-        """Send the messages with a deadline without a transaction, and the others in another one."""
+        """Send messages with a deadline without a transaction, and the others in another transaction."""
         others = [each for each in batch if not each.has_deadline]
         for message in others:
             self._running.pop(message, None)
@@ -258,7 +263,7 @@ class LandingLink:
         self._answer(batch, ACCEPTED)
 
     def _give_up(self, batch: Sequence[InFlightMessage]) -> None:
-        """Leave messages to their backlog, which delivers them again once their locks end."""
+        """Abandon messages without settling them: the backlog redelivers them once their locks expire."""
         batch[0].origin.lock_given_up(batch)
         for message in batch:
             message.destination.skipped(message)
@@ -269,7 +274,7 @@ class LandingLink:
         refused: Sequence[InFlightMessage],
         state: DeliveryState | None,
     ) -> None:
-        """Answer a refusal: for the messages in ``refused`` if it is final, for all if it asks to wait."""
+        """Answer the messages after a refusal: those in ``refused`` if it is final, all if it asks to wait."""
         if action_for(state) is DeliveryAction.HOLD:
             self._answer(batch, state)
             return

@@ -34,6 +34,7 @@ from .landing_link import LandingLink
 from .transaction import TransactionController
 
 MAX_LINKS = 128  # to twins at a time; each is two AMQP links
+CALM = 30.0  # seconds without a message after which a link that the primary accepted is taken for its answer
 
 
 class Twin(Destination):
@@ -84,9 +85,10 @@ class Landings:
         home: Callable[[str], Destination],
         lost: Callable[[str], None],
     ) -> None:
-        """``home`` returns the destination of a path on the primary; ``lost`` drops the connections, with the reason.
+        """Create the landings; ``home`` returns the destination of a path on the primary.
 
-        ``retry_missing`` is the interval in seconds between checks for a missing twin.
+        ``lost`` drops the connections, with the reason. ``retry_missing`` is the interval in seconds between checks for
+        a missing twin.
         """
         self.unresponsive = lost
         self._landing = landing
@@ -104,11 +106,11 @@ class Landings:
 
     @property
     def round_trip(self) -> float:
-        """Seconds of a round trip to the secondary."""
+        """The round-trip time to the secondary in seconds."""
         return self._secondary.round_trip
 
     def stop(self) -> None:
-        """Stop sending; the pumps release what is queued."""
+        """Stop sending; the pumps release the queued messages."""
         for timer in self._timers.values():
             timer.cancel()
         for twin in self._twins.values():
@@ -117,7 +119,7 @@ class Landings:
     # Homes
 
     def created(self, home: Destination) -> None:
-        """Let a new destination be probed first if it was out of reach."""
+        """Prepare a new destination: if it was out of reach, it is probed first."""
         home.is_in_doubt = self._landing.is_out_of_reach(path_key(home.path))
 
     def out_of_reach(self, home: Destination, since: float) -> None:
@@ -135,10 +137,31 @@ class Landings:
             self._emit(LandingEnded(time.time(), home.path))
         self._recall(key)
 
+    def attached(self, home: Destination) -> None:
+        """End the detour of a destination that accepted a link.
+
+        If a message comes first, its answer decides instead.
+        """
+        key = path_key(home.path)
+        self._cancel(key)
+        self._timers[key] = self._loop.call_later(CALM, self._calm, home, key, self._loop.time())
+
+    def _calm(self, home: Destination, key: str, since: float) -> None:
+        self._timers.pop(key, None)
+        if home.used_at >= since:
+            self.attached(home)
+        else:
+            home.note_answer()
+
     def primary_is_back(self) -> None:
-        """Send home what waits at twins, now that the primary is connected; it probes its destinations there."""
+        """Send messages that wait at twins to the primary, which is connected now; they probe their destinations there.
+
+        Destinations without a message open a link, so that their landing can end without one.
+        """
         for _, key in list(self._twins):
             self._recall(key)
+        for path in self._landing.paths:
+            self._home(path).ask()
 
     def _divert_if_due(self, home: Destination, key: str) -> None:
         self._cancel(key)
@@ -163,7 +186,7 @@ class Landings:
     def _land(self, message: InFlightMessage) -> None:
         path = message.path
         key = path_key(path)
-        if self._landing.begins(key):
+        if self._landing.begins(key, path):
             span = self._landing.out_of_reach_for(key, self._loop.time())
             self._emit(LandingBegan(time.time(), path, span))
         twin = self._twins.get((message.origin.backlog, key))
@@ -184,7 +207,7 @@ class Landings:
     # Twins
 
     def twin_refused(self, twin: Twin, error: ClientError) -> None:
-        """Handle a link that the secondary refused finally: the messages of its path wait for the primary."""
+        """Handle a link that the secondary refused finally: messages of this path wait for the primary."""
         if action_for_condition(error.condition) is not DeliveryAction.DEAD_LETTER:
             return  # busy, or the key is refused: messages wait at the twin
         key, home = path_key(twin.path), self._home(twin.path)
@@ -207,7 +230,7 @@ class Landings:
         return link
 
     async def _attach(self, twin: Twin) -> LandingLink:
-        """Attach both links of a twin, or none. Raises ClientError."""
+        """Attach both links of a twin, or neither. Raises ClientError."""
         plain = await self._secondary.open_sender(twin.path)
         try:
             return LandingLink(plain, await self._via(twin), self._controller)
@@ -216,7 +239,7 @@ class Landings:
             raise
 
     async def _via(self, twin: Twin) -> Sender | None:
-        """Open the link via the backlog; None where the namespace allows no transactions."""
+        """Open the link via the backlog; return None if the namespace allows no transactions."""
         try:
             await self._controller.ready()
         except LinkRefusedError as error:
@@ -240,6 +263,9 @@ class Landings:
 
     def destination_out_of_reach(self, destination: Destination, since: float) -> None:
         """Do nothing: a twin that is out of reach is retried."""
+
+    def destination_attached(self, destination: Destination) -> None:
+        """Do nothing: a twin has no detour."""
 
     def destination_answered(self, destination: Destination) -> None:
         """Do nothing: a twin has no detour."""

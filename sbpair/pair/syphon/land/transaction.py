@@ -76,7 +76,7 @@ class TransactionController:
             raise _roll_back("the transaction was rolled back", outcome)
 
     async def roll_back(self, txn_id: bytes) -> None:
-        """End a transaction without applying anything. Never raises: the peer rolls back a lost one too."""
+        """End a transaction without applying anything. Never raises: if the link is lost, the peer rolls back too."""
         try:
             await self._ask(Discharge(txn_id, True))
         except ClientError:

@@ -5,8 +5,8 @@
                                                v
                               transfer dead-letter queue of the backlog --parked_again()--> backlog
 
-A broker does not record where a message was to go that it could not transfer. The destination is therefore a message
-annotation, which no application reads by accident. No I/O and no clock.
+A broker does not record the destination of a message that it could not transfer. The syphon therefore adds it as a
+message annotation, which no application reads by accident. No I/O and no clock.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOVED = SERVER_ANNOTATIONS | {_DESTINATION, SCHEDULED_ANNOTATION}
 
 
 class DestinationUnknownError(ValueError):
-    """A message that could not be transferred does not say where it was to go."""
+    """A message that could not be transferred does not name its destination."""
 
 
 def address(payload: bytes, path: str) -> bytes:
@@ -65,7 +65,7 @@ def destination_of(sections: Sections) -> str | None:
 
 
 def park_again(payload: bytes) -> bytes:
-    """Return the parked form of a message that could not be transferred, for its backlog queue.
+    """Return the message to park again in its backlog queue, in place of one that could not be transferred.
 
     Its time to live and scheduled time become aliases, as in parking; a syphon restores them in full. Raises
     DestinationUnknownError when it carries no destination, DecodeError or IndexError when it is malformed.
@@ -101,7 +101,7 @@ def park_again(payload: bytes) -> bytes:
 
 
 def _without_lifetime(header: list[bytes], section: bytes, aliases: dict[str, str]) -> bytes:
-    """Return the properties without an absolute expiry time, and add the aliases of the lifetime."""
+    """Return the properties without absolute expiry time; add the aliases of the lifetime to ``aliases``."""
     fields = split_fields(section) if section else []
     span = _number(header[TTL]) if len(header) > TTL else None
     expires = _number(fields[ABSOLUTE_EXPIRY_TIME]) if len(fields) > ABSOLUTE_EXPIRY_TIME else None

@@ -12,8 +12,8 @@ MAX_CLIENTS = 10_000  # clients remembered, over all sessions
 class OrderCheck:
     """Remembers the largest completed ordinal of each client and session; the least recently used are forgotten.
 
-    A message that was forwarded but not completed is delivered again, and may be forwarded again. A message with a
-    smaller ordinal than a completed one is out of order. Equal ordinals are copies of one message.
+    A message that was forwarded but not completed is redelivered, and may be forwarded again. A message with a smaller
+    ordinal than a completed one is out of order. Equal ordinals belong to copies of one message.
     """
 
     def __init__(self) -> None:

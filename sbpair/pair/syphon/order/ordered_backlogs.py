@@ -5,8 +5,8 @@
            | none within the poll          '-- waits for its destination: keeps its lock, frees its place for another
            '-- accept again
 
-One accept waits per queue; ``max_concurrent_sessions`` relays run at a time. Several syphons share the sessions: the
-service grants each session to one of them.
+One accept waits per queue, and more while accepts succeed; at most ``max_concurrent_sessions`` relays run at a time.
+Several syphons share the sessions: the service grants each session to one of them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ logger = logging.getLogger("sbpair.syphon")
 POLL = 60.0  # seconds that an accept waits for a session
 DRAIN_POLL = 0.5  # seconds, the same while draining
 LOCKED_PAUSE = 1.0  # seconds between checks of a queue in which only sessions of another syphon are left
+MAX_ACCEPTS = 8  # of one queue, at a time
 TICK = 1.0  # seconds between checks of the locks
 MAX_IN_MEMORY = 100  # messages of a session in memory
 MAX_STUCK = 4  # sessions that wait for their destination, in multiples of the places
@@ -44,7 +45,7 @@ MAX_HELD = 4000  # sessions in all: each needs an AMQP session, and a connection
 class Places:
     """The places for relays: at most ``most`` run at a time, and at most ``MAX_STUCK`` times as many wait.
 
-    A place is held by a relay, or by any object on behalf of a relay that does not exist yet.
+    A place is held by a relay, or by another object that stands for a relay not yet created.
     """
 
     def __init__(self, most: int) -> None:
@@ -74,7 +75,7 @@ class Places:
         self._free.set()
 
     def busy(self, who: object, is_busy: bool) -> None:
-        """Record that a relay runs again, beyond the limit if necessary, or waits for its destination."""
+        """Record that a relay runs again, even beyond the limit, or that it waits for its destination."""
         if is_busy and who in self._stuck:
             self._stuck.discard(who)
             self._running.add(who)
@@ -116,7 +117,8 @@ class OrderedBacklog:
         self._doubted = asyncio.Event()
         self._is_draining = False
         self._is_stopping = False
-        self._accepting: asyncio.Task[SessionRelay | None] | None = None
+        self._accepting: set[asyncio.Task[SessionRelay | None]] = set()
+        self._at_once = 1  # accepts
         self._is_empty = asyncio.Event()
 
     @property
@@ -129,7 +131,8 @@ class OrderedBacklog:
         renewing = asyncio.ensure_future(self._keep_locks())
         try:
             while not (self._is_stopping or self._connection.closed.done()):
-                await self._accept_next()
+                found = await asyncio.gather(*(self._accept_next() for _ in range(self._at_once)))
+                self._at_once = min(2 * self._at_once, MAX_ACCEPTS) if all(found) else 1
         finally:
             renewing.cancel()
             for relay in list(self._relays):
@@ -140,8 +143,8 @@ class OrderedBacklog:
     async def drain(self) -> None:
         """Wait until the queue holds no messages, including locked ones."""
         self._is_draining = True
-        if self._accepting is not None:
-            self._accepting.cancel()  # it may wait for a minute
+        for accepting in self._accepting:
+            accepting.cancel()  # it may wait for a minute
         while True:
             self._is_empty.clear()
             await self._is_empty.wait()
@@ -155,38 +158,46 @@ class OrderedBacklog:
     async def stop(self, timeout: float) -> None:
         """Stop accepting, let messages in flight finish within ``timeout`` seconds, and release the sessions."""
         self._is_stopping = True
-        if self._accepting is not None:
-            self._accepting.cancel()
+        for accepting in self._accepting:
+            accepting.cancel()
         for relay in list(self._relays):
             relay.stop()
         if self._relays:
             await asyncio.wait(list(self._relays.values()), timeout=timeout)
 
-    async def _accept_next(self) -> None:
+    async def _accept_next(self) -> bool:
+        """Accept a session; return whether there was one."""
         place = object()
         await self._places.take(place)
+        accepting: asyncio.Task[SessionRelay | None] | None = None
         try:
             if self._is_stopping:  # it stopped while this waited for a place
-                return
-            self._accepting = share(self._accept(place))
-            await asyncio.wait([self._accepting])
-            if self._accepting.cancelled():
-                return
-            relay = self._accepting.result()
+                return False
+            accepting = share(self._accept(place))
+            self._accepting.add(accepting)
+            await asyncio.wait([accepting])
+            if accepting.cancelled():
+                return False
+            relay = accepting.result()
             if relay is None:
                 self._is_empty.set()
+            return relay is not None
         except ConnectionLostError as error:
-            if not self._connection.closed.done():
+            if not self._connection.closed.done() and self._at_once == 1:
                 await self._lost(error)
         except ClientError as error:
-            await self._refused(error)
+            if self._at_once == 1:  # of several, the next will tell
+                await self._refused(error)
         finally:
-            if self._accepting is not None and not self._accepting.done():
-                self._accepting.cancel()
+            if accepting is not None:
+                self._accepting.discard(accepting)
+                if not accepting.done():
+                    accepting.cancel()
             self._places.leave(place)
+        return False
 
     async def _accept(self, place: object) -> SessionRelay | None:
-        """Accept the next available session and start its relay; None if none becomes available in time."""
+        """Accept the next available session and start its relay; return None if none becomes available in time."""
         relay = SessionRelay(self.name, self._settings, self._places.busy, self._doubt)
         asked, poll = time.time(), DRAIN_POLL if self._is_draining else POLL
         try:
@@ -278,10 +289,10 @@ class OrderedBacklog:
 
 
 def session_credit(budget: int, sessions: int) -> Callable[[int], int]:
-    """Return a function for how many messages a relay may request, so that all fit into half of ``budget`` bytes.
+    """Return a function that limits a relay's credit, so that all messages fit into half of ``budget`` bytes.
 
-    ``sessions``: the number of relays. Call the returned function with the size in bytes of the session's largest
-    message so far, 0 before the first.
+    ``sessions``: the number of relays. Call the function with the size in bytes of the session's largest message so
+    far, 0 before the first; it returns the number of messages to request.
     """
     share = budget // (2 * sessions)
     return lambda largest: max(

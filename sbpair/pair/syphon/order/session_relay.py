@@ -1,14 +1,16 @@
-"""The relay of one session of an ordered backlog: one message at a time, in order.
+"""The relay of one session of an ordered backlog: one transfer at a time, in order.
 
     delivered --> waiting --> restored --> posted --> accepted --> complete sent --> confirmed
-                                 |           |
-                              poison      refused finally --> dead-letter sent; or the session is held
-                                 |        not accepted now --> waits at its destination, the lock renewed
-                           out of order --> dead-lettered
+                    ^            |           |
+                    |         poison      refused finally --> dead-letter sent; or the session is held
+                    |            |        not accepted now --> waits at its destination, the lock renewed
+                    |      out of order --> dead-lettered
+                    '---- a batch that was refused: a smaller one follows
 
-A message is posted only after the destination has accepted the previous one, because with two in flight, the second
-could be accepted after the first was refused. Therefore a message arrives for the first time only after all earlier
-ones have, whatever is lost, delayed or repeated, and even if several syphons believe that they hold the session.
+A transfer holds the next message, or several as a batch, which is stored as a whole or not at all. It is posted only
+after the destination has accepted the previous one, because with two in flight, the second could be accepted after the
+first was refused. Therefore a message arrives for the first time only after all earlier ones have, whatever is lost,
+delayed or repeated, and even if several syphons believe that they hold the session. A lost answer repeats a batch.
 """
 
 from __future__ import annotations
@@ -30,9 +32,18 @@ from sbpair.pair.client.session import SessionReceiver
 from sbpair.pair.client.settling import DEAD_LETTER, DESCRIPTION, REASON, Settlements, release
 from sbpair.pair.envelope.inspect import message_id_of
 from sbpair.pair.envelope.ordering import OrderStamp
-from sbpair.pair.envelope.restore import Forward, Poison, printable, restore
+from sbpair.pair.envelope.restore import (
+    BATCH,
+    BATCH_OVERHEAD,
+    MEMBER_OVERHEAD,
+    Forward,
+    Poison,
+    batched,
+    printable,
+    restore,
+)
 
-from ..events import MessageSetAside, SessionHeld, SyphonEvent
+from ..events import MessageSetAside, MessagesInDoubt, SessionHeld, SyphonEvent
 from ..forward.delivery import Destination
 from ..forward.in_flight import DEAD_LETTER_REASONS, ForwardReports, InFlightMessage
 from ..forward.pump import MAX_DESCRIPTION_LENGTH
@@ -43,6 +54,7 @@ logger = logging.getLogger("sbpair.syphon")
 
 OUT_OF_ORDER = "OutOfOrder"
 COMPLETED_AT_ONCE = 10  # messages of a session that are completed together, while more of them wait
+MAX_IN_BATCH = 100  # messages
 HELD_FOR = 60.0  # seconds until a session that a poison message holds is retried
 SILENT_AFTER = 30.0  # seconds without a message or the end of the credit after which a link counts as silent
 LAST_ANSWERS = 5.0  # seconds for which the end of a relay waits for confirmations
@@ -61,6 +73,42 @@ class RelaySettings:
     """Returns how many messages to request, given the size in bytes of the largest one seen."""
     holds_poison: bool = False
     report_forwards: bool = False
+
+
+class BatchSize:
+    """The size of a session's next batch, derived from the outcomes of earlier ones. Pure.
+
+    A refused batch contains at least one message that would also be refused alone. To find it, half of the suspected
+    messages are sent next, and so on; then it is dead-lettered. After that, batches begin small, since later messages
+    may be refused too.
+    """
+
+    def __init__(self, largest: int = MAX_IN_BATCH) -> None:
+        self._largest = self._most = largest
+        self._suspected = 0  # of the next messages at least one is refused alone
+
+    @property
+    def most(self) -> int:
+        """The number of messages, at least 1."""
+        return max(1, self._suspected // 2) if self._suspected else self._most
+
+    def accepted(self, count: int) -> None:
+        """Record that a batch of ``count`` messages was accepted."""
+        self._suspected = max(0, self._suspected - count)
+        self._most = min(self._largest, 2 * self._most)
+
+    def refused(self, count: int) -> None:
+        """Record that a batch of ``count`` messages was refused finally; 1 for a single message."""
+        self._suspected = count if count > 1 else 0
+        self._most = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Restored:
+    """A message as it was delivered, and in the form to forward."""
+
+    event: MessageReceived
+    forward: Forward
 
 
 class SessionRelay:
@@ -90,7 +138,8 @@ class SessionRelay:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[MessageReceived] = deque()
         self._message: InFlightMessage | None = None
-        self._stamp: OrderStamp | None = None
+        self._posted: list[_Restored] = []  # the messages in the one in flight, which may be a batch
+        self._size = BatchSize()
         self._settlements = Settlements[OrderStamp | None](self._confirmed)
         self._reports = ForwardReports(backlog, settings.emit, is_wanted=settings.report_forwards)
         self._settle_is_due = False
@@ -151,7 +200,7 @@ class SessionRelay:
         self._changed.set()
 
     def lock_renewed(self) -> None:
-        """Post the message that waited for the lock: it was renewed, and :attr:`lock_ends` is set."""
+        """Post the message that waited for the lock, which was renewed; :attr:`lock_ends` is set."""
         message, was_doubtful, self._is_doubtful = self._message, self._is_doubtful, False
         if message is None:
             return
@@ -163,18 +212,24 @@ class SessionRelay:
     # From the destination
 
     def forwarded(self, message: InFlightMessage) -> None:
-        """Complete a message that its destination accepted, and continue with the next."""
-        settings = self._settings
-        settings.counters.forwarded += 1
-        if self._message is not message:
-            settings.counters.lock_lost += 1  # the session was lost: it will be delivered and forwarded again
+        """Complete the messages that their destination accepted, and continue with the next ones."""
+        counters = self._settings.counters
+        counters.forwarded += message.count
+        is_reported = self._reports.add(message, members=self._members())
+        if self._message is not message:  # the session was lost: it will be delivered and forwarded again
+            counters.lock_lost += message.count
+            if is_reported:
+                self._settle_soon()
             return
-        self._reports.add(message)
-        self._settlements.add(message.delivery_id, self._stamp)
+        self._size.accepted(message.count)
+        for each in self._posted:
+            self._settlements.add(each.event.delivery_id, each.forward.order)
         self._next()
 
     def refused(self, message: InFlightMessage, condition: Condition | None) -> None:
-        """Handle a message that its destination refused finally."""
+        """Handle a final refusal. After the refusal of a batch, a smaller one is sent."""
+        if self._message is message:
+            self._size.refused(message.count)
         reason = DEAD_LETTER_REASONS[str(condition.symbol)] if condition is not None else "DestinationRefused"
         self.poisoned(
             message,
@@ -182,9 +237,14 @@ class SessionRelay:
         )
 
     def poisoned(self, message: InFlightMessage, poison: Poison) -> None:
-        """Handle a message that can no longer be forwarded."""
-        if self._message is message:
-            self._message = None
+        """Handle a message that can no longer be forwarded, or a batch that contains one."""
+        if self._message is not message:
+            return
+        self._message = None
+        if message.count > 1:
+            self._waiting.extendleft(each.event for each in reversed(self._posted))
+            self._loop.call_soon(self._continue)
+        else:
             self._set_aside(message.delivery_id, message.path, poison, message.payload)
 
     def held(self, message: InFlightMessage) -> None:
@@ -198,12 +258,12 @@ class SessionRelay:
             self._busy(self, False)
 
     def resumed(self, message: InFlightMessage) -> None:
-        """Take a place again: the destination accepts messages again."""
+        """Take a place again, because the destination accepts messages again."""
         if self._message is message:
             self._busy(self, True)
 
     def stalled(self, message: InFlightMessage) -> None:
-        """Free the place: the destination does not answer."""
+        """Free the place, because the destination does not answer."""
         if self._message is message:
             self._settle_soon()
             self._busy(self, False)
@@ -218,14 +278,19 @@ class SessionRelay:
         self._doubted(self)
 
     def reported(self, message: InFlightMessage) -> None:
-        """Not called: see :meth:`complete_in`."""
+        """Do nothing: it is never called, see :meth:`complete_in`."""
+
+    def unanswered(self, message: InFlightMessage) -> None:
+        """Emit MessagesInDoubt for a message that is sent again although its destination may have it."""
+        if self._reports.add(message, MessagesInDoubt, self._members()):
+            self._settle_soon()
 
     async def complete_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
-        """Not called: messages of a session wait for the primary, which has received earlier ones."""
+        """Never called: messages of a session wait for the primary, which has received earlier ones."""
         return False
 
     def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None:
-        """Not called: see :meth:`complete_in`."""
+        """Never called: see :meth:`complete_in`."""
 
     # Internals
 
@@ -274,45 +339,74 @@ class SessionRelay:
         if self._message is not None or self._is_ending or not self._waiting:
             return
         event = self._waiting.popleft()
-        self._stamp = None
-        restored = restore(event.payload, time.time_ns() // 1_000_000, self._settings.is_allowed)
-        if isinstance(restored, Forward):
-            restored = self._check(restored)
+        restored = self._restore(event.payload)
         if isinstance(restored, Poison):
             self._set_aside(event.delivery_id, None, restored, event.payload)
-        else:
-            self._post(event, restored)
+            return
+        destination = self._settings.destination_of(restored.path)
+        self._post([_Restored(event, restored), *self._followers(restored, destination)], destination)
 
-    def _check(self, restored: Forward) -> Forward | Poison:
-        """Return Poison for a message that follows a later one of its client."""
-        stamp = self._stamp = restored.order
+    def _restore(self, payload: bytes) -> Forward | Poison:
+        """Return the message to forward; Poison if it cannot be forwarded, or follows a later one of its client."""
+        restored = restore(payload, time.time_ns() // 1_000_000, self._settings.is_allowed)
+        stamp = restored.order if isinstance(restored, Forward) else None
         before = None if stamp is None else self._settings.check.larger(self._session, stamp)
         if before is None:
             return restored
         return Poison(OUT_OF_ORDER, f"the message is number {stamp}, and {before} was forwarded before it")
 
-    def _post(self, event: MessageReceived, restored: Forward) -> None:
-        now, destination = self._loop.time(), self._settings.destination_of(restored.path)
+    def _followers(self, first: Forward, destination: Destination) -> list[_Restored]:
+        """Take and return the waiting messages that fit into one batch with ``first``."""
+        most, largest = destination.batch_limits
+        most, taken = min(most, self._size.most), list[_Restored]()
+        room = largest - BATCH_OVERHEAD - MEMBER_OVERHEAD - len(first.payload)
+        while self._waiting and len(taken) + 1 < most:
+            restored = self._restore(self._waiting[0].payload)
+            if not isinstance(restored, Forward) or restored.path != first.path:
+                break
+            room -= MEMBER_OVERHEAD + len(restored.payload)
+            if room < 0:
+                break
+            taken.append(_Restored(self._waiting.popleft(), restored))
+        return taken
+
+    def _post(self, posted: list[_Restored], destination: Destination) -> None:
+        first, now = posted[0], self._loop.time()
+        is_batch = len(posted) > 1
+        payload = _joined([each.forward for each in posted])
         message = InFlightMessage(
             self,
-            event.delivery_id,
-            restored.path,
-            restored.payload,
+            first.event.delivery_id,
+            first.forward.path,
+            payload,
             now,
             self.lock_ends,
             self.lock_span,
-            event.tag,
+            first.event.tag,
             destination,
-            len(restored.payload),
+            len(payload),
+            message_format=BATCH if is_batch else 0,
+            count=len(posted),
         )
         message.stays = True  # it must not land on the secondary while its session continues here
-        if restored.has_deadline:
-            message.restore_again, message.restored_at = partial(self._restore, event.payload), now
-        self._message = message
+        if any(each.forward.has_deadline for each in posted):
+            payloads = [each.event.payload for each in posted]
+            message.restore_again, message.restored_at = partial(self._restore_all, payloads), now
+        self._message, self._posted = message, posted
         destination.post(message)
 
-    def _restore(self, payload: bytes) -> Forward | Poison:
-        return restore(payload, time.time_ns() // 1_000_000, self._settings.is_allowed)
+    def _restore_all(self, payloads: Sequence[bytes]) -> Forward | Poison:
+        """Return one message or a batch, with times as of now.
+
+        Return Poison if one of several messages cannot be forwarded any more.
+        """
+        forwards = []
+        for payload in payloads:
+            restored = restore(payload, time.time_ns() // 1_000_000, self._settings.is_allowed)
+            if isinstance(restored, Poison):
+                return restored
+            forwards.append(restored)
+        return forwards[0]._replace(payload=_joined(forwards))
 
     def _next(self) -> None:
         message, self._message = self._message, None
@@ -351,12 +445,16 @@ class SessionRelay:
         self._settle()  # completes the messages before it
         info: dict[object, object] = {REASON: poison.reason, DESCRIPTION: description}
         rejected = Rejected(Condition(DEAD_LETTER, description, info))
-        self._settlements.add(delivery_id, self._stamp, rejected)
+        self._settlements.add(delivery_id, None, rejected)
         self._settlements.flush(receiver)
         self._loop.call_soon(self._continue)
 
+    def _members(self) -> list[bytes]:
+        """The messages posted last."""
+        return [each.forward.payload for each in self._posted]
+
     def _may_be_accepted(self) -> bool:
-        """Return whether the message is in flight, so that its answer must be awaited."""
+        """Whether the message is in flight, so that its answer must be awaited."""
         message = self._message
         return message is not None and not (message.is_held or message.is_stalled or self._is_doubtful)
 
@@ -365,8 +463,8 @@ class SessionRelay:
         if message is not None:
             message.is_released = True
             message.destination.withdraw(message)
-            self._settings.counters.pending -= 1
-            self._settings.counters.released += 1
+            self._settings.counters.pending -= message.count
+            self._settings.counters.released += message.count
 
     def _settle_soon(self) -> None:
         if not self._settle_is_due:
@@ -410,3 +508,7 @@ class SessionRelay:
         self._settlements.end()
         release(receiver, rest)
         await receiver.close()
+
+
+def _joined(forwards: Sequence[Forward]) -> bytes:
+    return batched([each.payload for each in forwards]) if len(forwards) > 1 else forwards[0].payload

@@ -1,1 +1,1 @@
-"""What a syphon checks beside forwarding: claims, levels of backlogs, dead letters."""
+"""Checks of a syphon besides forwarding: claims, levels of backlogs, dead letters."""

@@ -34,7 +34,7 @@ MAX_TRIED = 1000  # destinations remembered, which senders choose
 TOO_BUSY = frozenset({SERVER_BUSY, TIMEOUT})
 PARTITIONED = 2**48  # sequence numbers of partitioned queues are this large
 Claimed = tuple[NamespaceConnection, TokenRefusedError | None]
-"""The connection to go on with, and the refusal of the key, or None."""
+"""The connection to use from now on, and the refusal of the key, or None."""
 MAX_REFUSED = 50  # claims of a connection before the first that is accepted: a peer takes few
 MAX_OWN = 64  # paths
 
@@ -42,7 +42,7 @@ MAX_OWN = 64  # paths
 async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> TokenRefusedError | None:
     """Claim ``paths`` until one is accepted; return None if one is, else the first refusal.
 
-    Raises ConnectionLostError when the connection is lost, or ``$cbs`` does not answer or is too busy to judge.
+    Raises ConnectionLostError when the connection is lost, or ``$cbs`` does not answer or is too busy to decide.
     """
     first: TokenRefusedError | None = None
     for path in paths:
@@ -62,19 +62,19 @@ async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> T
 
 @dataclass(slots=True)
 class ParkedWalk:
-    """How far the backlogs were searched for a destination that accepts the key."""
+    """The progress of the search through the backlogs for a destination that accepts the key."""
 
     tried: dict[str, None] = field(default_factory=dict)  # the latest last, at most MAX_TRIED
     ends: dict[str, int] = field(default_factory=dict)  # the next sequence number of each backlog
 
     def take(self, path: str) -> bool:
-        """Return whether ``path`` is to be tried: it has not been, as far as is remembered."""
+        """Whether ``path`` is to be tried, because it is not remembered as tried; it is from now on."""
         if path in self.tried or path_refusal(path) is not None:
             return False
         self.tried[path] = None
         if len(self.tried) > MAX_TRIED:
             del self.tried[next(iter(self.tried))]
-            self.ends.clear()  # what is forgotten is found again
+            self.ends.clear()  # forgotten paths are found again
         return True
 
     def passed(self, backlog: str, number: int | None) -> None:
@@ -90,9 +90,10 @@ async def parked_paths(
 ) -> AsyncGenerator[str, None]:
     """Iterate over the destinations of parked messages, each once; skips backlogs that cannot be peeked.
 
-    The first time, of all messages. Then of those tried before, of the oldest, for a backlog may be another of the
-    same name, and of those behind where the last iteration ended: invented paths at the head hide nothing.
-    Close it (``aclosing``) when leaving it early: it has a link open. Raises ConnectionLostError.
+    The first iteration covers all messages. Later ones cover the oldest of the messages seen before, because the
+    backlog may have been recreated under the same name, and the messages after the last position: so invented paths at
+    the head hide nothing. Close it (``aclosing``) when leaving it early: it has a link open. Raises
+    ConnectionLostError.
     """
     for path in tuple(walk.tried):
         yield path
@@ -113,7 +114,7 @@ async def parked_paths(
 
 
 def is_refusal(error: ClientError) -> bool:
-    """Return whether ``error`` is a refusal of the credential, rather than a failure to connect."""
+    """Whether ``error`` is a refusal of the credential, rather than a failure to connect."""
     symbol = error.condition.symbol if error.condition is not None else None
     return isinstance(error, NamespaceUnusableError) or symbol == UNAUTHORIZED_ACCESS
 
@@ -129,9 +130,9 @@ def as_fault(error: TokenRefusedError) -> ClientError:
 class OwnPaths:
     """The paths that the primary has accepted, the latest last. Pure.
 
-    They tell a refused key from one path that it does not cover. What a key covers cannot be asked for, and senders
-    choose the paths of parked messages: anyone with the Send right on one backlog can invent some. The refusal of a
-    path that was never accepted is therefore that path's alone.
+    With them, a refused key can be distinguished from a single path that the key does not cover. The scope of a key
+    cannot be queried, and senders choose the paths of parked messages: anyone with the Send right on one backlog can
+    invent some. Therefore the refusal of a path that was never accepted concerns only that path.
     """
 
     def __init__(self) -> None:
@@ -159,8 +160,8 @@ class OwnPaths:
     def note_refusal(self, path: str, *, others_are_open: bool) -> bool:
         """Record that a link to ``path`` was refused; return whether the side refuses the syphon as a whole.
 
-        That is so when it accepted no path so far or ``path`` itself, and no link to another is open; with a key that
-        is not for the namespace, only when each path that it accepted has been refused since.
+        It does if no link to another path is open, and it has accepted no path so far or ``path`` itself. If the key is
+        not for the whole namespace, it does only when each path that it accepted has been refused since.
         """
         key = path_key(path)
         is_own = key in self._paths
@@ -172,7 +173,7 @@ class OwnPaths:
 
 
 class KeyClaims:
-    """Claims paths until the primary accepts one, over as many connections as that takes."""
+    """Claims paths until the primary accepts one, over as many connections as necessary."""
 
     def __init__(
         self,
@@ -181,7 +182,7 @@ class KeyClaims:
         backlogs: Iterable[str],
         open_primary: Callable[[AsyncExitStack], Awaitable[NamespaceConnection]],
     ) -> None:
-        """``open_primary`` opens a connection that the stack aborts."""
+        """Create the claims; ``open_primary`` opens a connection that the stack aborts."""
         self._own = own
         self._allowed = tuple(allowed or ())
         self._backlogs = tuple(backlogs)
@@ -206,7 +207,10 @@ class KeyClaims:
         secondary: NamespaceConnection,
         refusal: TokenRefusedError,
     ) -> Claimed:
-        """Claim the destinations of parked messages: ``refusal`` was that for the namespace. Raises ClientError."""
+        """Claim the destinations of parked messages; ``refusal`` is the refusal for the namespace.
+
+        Raises ClientError.
+        """
         async with aclosing(parked_paths(secondary, self._backlogs, self._walk)) as paths:
             async for path in paths:
                 primary, is_accepted = await self._of_path(stack, primary, path)
@@ -217,7 +221,10 @@ class KeyClaims:
     async def _of_path(
         self, stack: AsyncExitStack, primary: NamespaceConnection, path: str
     ) -> tuple[NamespaceConnection, bool]:
-        """Claim one path, on a new connection if this one has had its refusals; return whether it is accepted."""
+        """Claim one path, on a new connection if this one has used up its refusals.
+
+        Return the connection and the answer.
+        """
         if primary.claims >= MAX_REFUSED:
             primary.abort()
             primary = await self._open_primary(stack)

@@ -203,10 +203,10 @@ class _Rounds:
             self._kept[event.tag] = KeptDelivery(event.delivery_id, event.tag, now + left)
 
     async def take(self) -> list[tuple[int, MessageReceived]]:
-        """Receive the next messages with their sequence numbers; returns an empty list when there are no more.
+        """Receive the next messages with their sequence numbers; return an empty list when there are no more.
 
-        A message that is delivered again because its lock ended is recognized by its number, and kept locked again.
-        Raises ConnectionLostError when the link ends: others have not locked what does not come then.
+        A message that is redelivered because its lock expired is recognised by its number, and kept locked again.
+        Raises ConnectionLostError when the link ends; otherwise missing messages would seem to be locked by others.
         """
         for _ in range(MAX_REPEATED_ROUNDS):
             self._arrived.clear()
@@ -220,7 +220,7 @@ class _Rounds:
         return []
 
     async def wait_for(self, wanted: set[int]) -> list[tuple[int, MessageReceived]]:
-        """Wait for messages that others have locked; numbers that no longer exist are removed from ``wanted``."""
+        """Wait for messages that others have locked; remove numbers that no longer exist from ``wanted``."""
         taken: list[tuple[int, MessageReceived]] = []
         ends = asyncio.get_running_loop().time() + WAIT_FOR_OTHERS
         while not taken:

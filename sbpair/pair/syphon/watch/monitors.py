@@ -1,4 +1,4 @@
-"""What a running syphon watches about its backlog queues, beside forwarding from them."""
+"""Monitors of the backlog queues in a running syphon."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ logger = logging.getLogger("sbpair.syphon")
 class SubQueueCounts:
     """The number of messages in the sub-queue ``suffix`` of each of the ``backlogs``.
 
-    ``moved`` returns a count that grows when messages may have got there. They are counted at first, when it has grown,
-    and while any were found: otherwise nothing is peeked, which would be billed. ``on_more`` is called with a backlog
-    and its count when that has increased since the last check.
+    ``moved`` returns a count that grows when messages may have got there. Messages are counted at the start, when that
+    count has grown, and while any were found: peeking is billed. ``on_more`` is called with a backlog and its count
+    when the count has increased since the last check.
     """
 
     backlogs: tuple[str, ...]
@@ -46,7 +46,10 @@ class SubQueueCounts:
     async def run(
         self, busy: Callable[[], Iterable[str]], borrow: Callable[[], Awaitable[NamespaceConnection]]
     ) -> None:
-        """Check at intervals until cancelled. ``busy`` is ignored, since an empty backlog can have such messages."""
+        """Check at intervals until cancelled.
+
+        ``busy`` is ignored, since even an empty backlog can have such messages.
+        """
         while True:
             await asyncio.sleep(CHECK_INTERVAL)
             if self.is_due:
@@ -68,7 +71,7 @@ class SubQueueCounts:
 
 
 class BacklogMonitors:
-    """Depths and dead letters with ``measure_every``, ages with ``overdue_after``, refused landings where any land."""
+    """Watches depths and dead letters with ``measure_every``, ages with ``overdue_after``, and refused landings."""
 
     def __init__(
         self,

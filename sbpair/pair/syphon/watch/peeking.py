@@ -46,7 +46,7 @@ BEYOND_RIGHTS = (
 DEAD_LETTERS = "/$DeadLetterQueue"
 # Messages sent via the queue and refused after the commit.
 TRANSFER_DEAD_LETTERS = "/$Transfer" + DEAD_LETTERS
-# Seconds: a peek is billed, so that a backlog that is idle for long is peeked as often as its long poll is renewed.
+# Seconds: a peek is billed, so a backlog that is idle for long is peeked as rarely as its long poll is renewed.
 LONGEST_IDLE = 16 * 60.0
 DETACHED_WITHIN = 5.0  # seconds for the peer to detach a silent link
 SILENT = Condition(Symbol("sbpair:silent"), "messages wait, and its link delivers none: another is opened")
@@ -113,7 +113,7 @@ class StrandedBacklogs:
     """Whether each held messages at the last check."""
 
     async def run(self, connection: Callable[[], NamespaceConnection]) -> None:
-        """Check now and at intervals, over the connection that there is then, until cancelled."""
+        """Check now and at intervals on the current connection, until cancelled."""
         while True:
             try:
                 await self.check(connection())
@@ -153,7 +153,7 @@ class StrandedBacklogs:
 
 @dataclass(slots=True)
 class OverdueBacklogs:
-    """Reports when a backlog begins to hold a message older than ``threshold``, and when it no longer does."""
+    """Reports when a backlog begins to contain a message older than ``threshold``, and when it no longer does."""
 
     threshold: timedelta
     emit: Callable[[SyphonEvent], None]
@@ -213,7 +213,7 @@ EMPTY = BacklogDepth(0, None)
 class BacklogDepths:
     """The depth of each backlog at the last measurement, taken every ``interval`` seconds.
 
-    A backlog whose long poll waits is known to be empty and is not peeked. Of the others, the first MAX_COUNTED
+    A backlog with a waiting long poll is known to be empty and is not peeked. In the others, the first MAX_COUNTED
     messages are counted.
     """
 
@@ -274,7 +274,7 @@ async def depth_of(connection: NamespaceConnection, backlog: str) -> BacklogDept
 
 
 async def has_more(connection: NamespaceConnection, backlog: str) -> bool:
-    """Return whether a backlog holds an active message, locked or not. Raises ClientError.
+    """Whether a backlog contains an active message, locked or not. Raises ClientError.
 
     An empty drain proves only that no message is free; a peek also finds those locked by another syphon. Deferred and
     scheduled messages do not count, because no syphon receives them.
@@ -305,7 +305,7 @@ def _number_and_state(backlog: str, payload: bytes) -> tuple[int, int]:
 
 
 class SilenceWatch:
-    """Notices, by peeking, a link that delivers nothing although messages wait, and replaces it.
+    """Detects, by peeking, a link that delivers nothing although messages wait, and replaces it.
 
     Times are monotonic seconds.
     """
@@ -313,7 +313,7 @@ class SilenceWatch:
     def __init__(
         self, backlog: str, changed: Callable[[], None], unresponsive: Callable[[str], None]
     ) -> None:
-        """``changed`` is called when :meth:`next_check` returns another time.
+        """Create a watch; ``changed`` is called when :meth:`next_check` returns another time.
 
         ``unresponsive`` is called with the reason when the peer does not end a silent link.
         """
@@ -343,7 +343,7 @@ class SilenceWatch:
         return self._watchdog.next_check()
 
     def watch(self, receiver: Receiver, now: float, heard_at: float) -> None:
-        """Peek if that is due, or replace the link; its last message came at ``heard_at``, and all are settled."""
+        """Peek or replace the link if that is due; its last message came at ``heard_at``, and all are settled."""
         if heard_at > self._watchdog.heard_at:
             self._watchdog.heard(heard_at)
         if not receiver.credit or receiver.detached.done():

@@ -1,7 +1,7 @@
-"""The search for canaries on both namespaces, by peeking, which locks nothing.
+"""Finding messages by peeking, which locks nothing: whether there are any, and where the canaries of a drill are.
 
-On a queue it starts after the newest message at the start of the drill, so that a long queue costs no more than
-a short one. A partitioned queue numbers each partition separately: there every search starts at the beginning.
+On a queue that search starts after the newest message at the start of the drill, so that a long queue costs no more
+than a short one. A partitioned queue numbers each partition separately: there every search starts at the beginning.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ TIMEOUT = 15.0  # seconds to connect to a side
 MAX_IN_A_BACKLOG = 10_000  # messages searched in one backlog queue
 
 
+async def is_empty(connection: NamespaceConnection, path: str) -> bool:
+    """Whether an entity holds no message in any state, locked or not. Raises ClientError."""
+    return not [each async for each in peek_parked(connection, path, most=1)]
+
+
 @dataclass(slots=True)
 class CanarySearch:
     """Searches one pair, and counts the peeks."""
@@ -36,7 +41,7 @@ class CanarySearch:
         await asyncio.gather(*(each.close() for each in self._connections.values()))
 
     async def at_home(self, wanted: Collection[str]) -> dict[str, int]:
-        """Return those of ``wanted`` that are on the primary: sequence numbers by message id."""
+        """Return the ``wanted`` canaries that are on the primary: sequence numbers by message id."""
         found: dict[str, int] = {}
         last = self.start - 1
         async for message in self._find(self.primary, self.path, self.start, None):
@@ -48,11 +53,11 @@ class CanarySearch:
         return found
 
     async def in_backlog(self, backlog: str, wanted: Collection[str]) -> set[str]:
-        """Return those of ``wanted`` that are still in this backlog queue, locked or not."""
+        """Return the ``wanted`` canaries that are still in this backlog queue, locked or not."""
         return {str(each.message_id) for each in await self._find_parked(backlog, wanted)}
 
     async def dead_lettered(self, backlog: str, wanted: Collection[str]) -> dict[str, str]:
-        """Return those of ``wanted`` that were dead-lettered on this backlog queue: reasons by message id."""
+        """Return the ``wanted`` canaries that were dead-lettered on this backlog queue: reasons by message id."""
         return {
             str(each.message_id): f"{each.reason}: {each.description}"
             for each in await self._find_parked(backlog + DEAD_LETTERS, wanted)
@@ -60,7 +65,8 @@ class CanarySearch:
 
     async def is_empty(self) -> bool:
         """Whether the entity at which the canaries arrive is empty."""
-        return not [each async for each in self._find(self.primary, self.path, 1, 1)]
+        self.peeks += 1
+        return await is_empty(await self._connect(self.primary), self.path)
 
     async def _find_parked(self, path: str, wanted: Collection[str]) -> list[ParkedMessage]:
         messages = self._find(self.secondary, path, 1, MAX_IN_A_BACKLOG)

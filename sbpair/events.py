@@ -1,0 +1,73 @@
+"""The events of a pairing, passed to the callback given to a client's ``on_event``.
+
+Frozen dataclasses with the time of the event, ``at``, in seconds of a monotonic clock. New events and new fields may
+come with any release: ignore the types that you do not know.
+"""
+
+from __future__ import annotations
+
+from sbpair.pair.pairing.events import (
+    BacklogFilling,
+    BacklogReturned,
+    BacklogsCreated,
+    BacklogsNotCreated,
+    BacklogWithdrawn,
+    ClassifierFailed,
+    EntityFailedOver,
+    EntityRecovered,
+    EntityReturning,
+    EntitySuspected,
+    FenceOpened,
+    FenceUnproved,
+    HeadroomShort,
+    KeySetAside,
+    LinkProbed,
+    MessageParked,
+    MessageSpooled,
+    PairFaulted,
+    PairingDisabled,
+    PairingEvent,
+    PingFailed,
+    PingSent,
+    PrimarySlow,
+    ReturnAborted,
+    SendRaised,
+    SideClosed,
+    SideFaulted,
+    SideRecovered,
+    SpooledMessageRefused,
+    SpoolReplayed,
+)
+
+__all__ = [
+    "BacklogFilling",
+    "BacklogReturned",
+    "BacklogWithdrawn",
+    "BacklogsCreated",
+    "BacklogsNotCreated",
+    "ClassifierFailed",
+    "EntityFailedOver",
+    "EntityRecovered",
+    "EntityReturning",
+    "EntitySuspected",
+    "FenceOpened",
+    "FenceUnproved",
+    "HeadroomShort",
+    "KeySetAside",
+    "LinkProbed",
+    "MessageParked",
+    "MessageSpooled",
+    "PairFaulted",
+    "PairingDisabled",
+    "PairingEvent",
+    "PingFailed",
+    "PingSent",
+    "PrimarySlow",
+    "ReturnAborted",
+    "SendRaised",
+    "SideClosed",
+    "SideFaulted",
+    "SideRecovered",
+    "SpoolReplayed",
+    "SpooledMessageRefused",
+]
