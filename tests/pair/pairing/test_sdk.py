@@ -11,8 +11,12 @@ from typing import Any, ClassVar
 import pytest
 from azure.core.tracing import SpanKind
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
-from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+)
 
 from sbpair.pair.envelope import copies
 from sbpair.pair.pairing.aio.limits import CallLimits
@@ -268,6 +272,38 @@ def test_a_wrapped_message_is_the_one_the_sdk_sends() -> None:
     made = wrap(message)
     assert isinstance(made, ServiceBusMessage)
     assert made.raw_amqp_message is message
+
+
+GIVEN = (
+    AmqpAnnotatedMessage(data_body=b"x" * 300, application_properties={b"n": b"7"}),
+    AmqpAnnotatedMessage(value_body={"a": 1}, properties=AmqpMessageProperties(message_id="m", group_id="s")),
+    AmqpAnnotatedMessage(sequence_body=[[1, "b"]], header=AmqpMessageHeader(time_to_live=60_000)),
+    AmqpAnnotatedMessage(data_body=b"", annotations={"x-opt-scheduled-enqueue-time": 9}),
+)
+
+
+@pytest.mark.spec("P-2", "A-8")
+def test_a_batch_filled_by_encoding_once_is_the_batch_of_the_sdk() -> None:
+    ours, theirs = ServiceBusMessageBatch(10_000), ServiceBusMessageBatch(10_000)
+    for message in GIVEN:
+        sdk.add(ours, copies.snapshot(message))
+        theirs.add_message(copies.snapshot(message))
+    assert (ours._message, ours.size_in_bytes, len(ours)) == (
+        theirs._message,
+        theirs.size_in_bytes,
+        len(theirs),
+    )
+
+
+@pytest.mark.spec("P-2", "A-8")
+def test_a_batch_without_room_refuses_a_message_encoded_once() -> None:
+    batch = ServiceBusMessageBatch(400)
+    for message in GIVEN[2:]:
+        sdk.add(batch, copies.snapshot(message))
+    before = batch.size_in_bytes
+    with pytest.raises(MessageSizeExceededError):
+        sdk.add(batch, copies.snapshot(GIVEN[0]))
+    assert (batch.size_in_bytes, len(batch)) == (before, 2)
 
 
 @pytest.mark.spec("R-66", "S-20")

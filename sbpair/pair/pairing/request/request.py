@@ -365,7 +365,7 @@ def _traced_twin(message: ServiceBusMessage) -> AmqpAnnotatedMessage:
 def _fill(batch: ServiceBusMessageBatch, messages: Sequence[AmqpAnnotatedMessage]) -> int:
     for count, message in enumerate(messages):
         try:
-            batch.add_message(sdk.wrap(message))
+            sdk.add(batch, message)
         except MessageSizeExceededError:
             return count
     return len(messages)

@@ -128,6 +128,30 @@ def wrap(message: AmqpAnnotatedMessage) -> ServiceBusMessage | AmqpAnnotatedMess
     return made
 
 
+def add(batch: ServiceBusMessageBatch, message: AmqpAnnotatedMessage) -> None:
+    """Add a prepared message to a batch, as ``add_message`` does, but encode it once: the SDK does it twice.
+
+    Raises the errors of ``add_message``.
+    """
+    outgoing = wrap(message)
+    # The SDK itself adds the first message, which gives the batch its envelope, and those that it traces.
+    is_usual = bool(len(batch)) and settings.tracing_implementation() is None
+    if not (is_usual and isinstance(outgoing, ServiceBusMessage) and _append(batch, outgoing)):
+        batch.add_message(outgoing)
+
+
+def _append(batch: ServiceBusMessageBatch, message: ServiceBusMessage) -> bool:
+    transport: Any = private(batch, "_amqp_transport", _NO_APPEND)
+    kept = private(batch, "_messages", _NO_APPEND)
+    if transport is None or not isinstance(kept, list):
+        return False
+    message._message = transport.to_outgoing_amqp_message(message.raw_amqp_message)
+    if not append_encoded(batch, transport.encode_message(message)):
+        return False
+    kept.append(message)
+    return True
+
+
 _BODY = 5  # the place of the data sections in the SDK's batch
 _NO_APPEND = "encoded messages are encoded again for their batch"
 

@@ -126,12 +126,11 @@ def _readable(stored: Spooled, now: int) -> tuple[AmqpAnnotatedMessage, int | No
 
 
 def _add(batch: ServiceBusMessageBatch, message: AmqpAnnotatedMessage) -> None:
-    wrapped = sdk.wrap(message)
     if current.active is None:
-        batch.add_message(wrapped)
+        sdk.add(batch, message)
     else:
         with current.only(current.SdkSpans.ATTEMPTS):
-            batch.add_message(wrapped)
+            sdk.add(batch, message)
 
 
 class UnitReader:
