@@ -16,6 +16,7 @@ from datetime import timedelta
 from unittest.mock import patch
 
 from sbpair.observation import Metrics, attach
+from sbpair.pair.client.backoff import RANDOM
 from sbpair.pair.observation.metrics import show_conditions, show_room
 from sbpair.pair.observation.syphon_gauges import show_syphon
 from sbpair.pair.pairing import events
@@ -125,7 +126,7 @@ def recorded(
     loop, found, unheard = VirtualLoop(most_turns=10_000_000), Recorded(), list[object]()
     loop.set_exception_handler(lambda _, said: unheard.append(said.get("exception", said)))
     asyncio.set_event_loop(loop)
-    with one_time(loop), patch("random.random", lambda: 1.0), _listening(found):
+    with one_time(loop), patch.object(RANDOM, "random", lambda: 1.0), _listening(found):
         try:
             loop.run_until_complete(_play(loop, plan, found, sends, lasts, lands, prepare, paths))
         finally:

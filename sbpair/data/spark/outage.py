@@ -9,12 +9,11 @@ Throttling counts as an outage with a minimum delay.
 from __future__ import annotations
 
 import math
-import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sbpair.pair.client.backoff import Backoff
+from sbpair.pair.client.backoff import RANDOM, Backoff
 
 MAX_PAUSE_SECONDS = 30.0  # seconds between attempts
 BUSY = 10.0  # minimum delay in seconds after throttling that requests no delay
@@ -42,7 +41,7 @@ class OutageState:
     """
 
     limit: float = math.inf
-    jitter: Callable[[], float] = random.random
+    jitter: Callable[[], float] = RANDOM.random
     began: float | None = None
     """When the first attempt failed, on the caller's clock; None without an outage."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
 from sbpair.pair.amqp.errors import DETACH_FORCED
 from sbpair.pair.amqp.performatives import Condition
 
 FIRST_RETRY = 0.5  # seconds between the first two attempts to connect or to attach
 SOUND = 30.0  # seconds after which the loss of a link is the first failure of a new series
+
+RANDOM = Random()
+"""Draws of threads of this package; those of the module ``random`` are the program's, which may have seeded it."""
 
 
 @dataclass(slots=True)
@@ -19,7 +22,7 @@ class Backoff:
 
     most: float
     first: float = FIRST_RETRY
-    jitter: Callable[[], float] = lambda: random.random()  # as it is when called
+    jitter: Callable[[], float] = lambda: RANDOM.random()  # as it is when called
     failures: int = 0
 
     def next_pause(self) -> float:

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from sbpair.pair.amqp.message import DataBody, Message, Properties
 from sbpair.pair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected
+from sbpair.pair.client.backoff import RANDOM
 from sbpair.pair.client.errors import ClientError
 from sbpair.pair.envelope.restore import Poison
 from sbpair.pair.syphon.events import SyphonEvent
@@ -38,7 +39,7 @@ def driven(story: Story) -> Callable[..., None]:
         loop = VirtualLoop()
         asyncio.set_event_loop(loop)
         try:
-            with one_time(loop), patch("random.random", lambda: 1.0):
+            with one_time(loop), patch.object(RANDOM, "random", lambda: 1.0):
                 loop.run_until_complete(_to_its_end(story(*arguments, **named)))
         finally:
             asyncio.set_event_loop(None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from random import Random
 from azure.servicebus import ServiceBusMessage
 
 from sbpair.broker.errors import BrokerError
+from sbpair.pair.client.backoff import RANDOM
 from sbpair.pair.envelope import aliases
 from sbpair.pair.envelope.names import ordered_backlog_name
 from sbpair.pair.envelope.park import park
@@ -476,13 +476,13 @@ def _poison_payload(name: str, how: str) -> bytes:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """The jitter of the syphon and of its retries comes from the module's generator."""
-    before = random.getstate()
-    random.seed(seed)
+    """The jitter of the syphon and of its retries comes from the package's generator."""
+    before = RANDOM.getstate()
+    RANDOM.seed(seed)
     try:
         yield
     finally:
-        random.setstate(before)
+        RANDOM.setstate(before)
 
 
 @contextmanager

@@ -104,7 +104,7 @@ class Backlogs:
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(Exception),
-            wait=tenacity.wait_exponential_jitter(initial=1.0, max=MAX_WAIT_SECONDS),
+            wait=tenacity.wait_exponential(max=MAX_WAIT_SECONDS),  # a fleet's first delays are spread
             stop=tenacity.stop_when_event_set(closed),
             sleep=tenacity.sleep_using_event(closed),
             before_sleep=partial(self._still_missing, tell),
