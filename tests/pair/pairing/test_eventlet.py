@@ -14,14 +14,26 @@ KEY = "SharedAccessKeyName=a;SharedAccessKey=YWFh"
 STRINGS = [f"Endpoint=sb://{name}.example/;{KEY}" for name in ("a", "b")]
 
 
-@pytest.mark.parametrize("kind", [PairedServiceBusClient, AsyncClient])
-@pytest.mark.parametrize("is_patched", [True, False])
-def test_a_client_is_refused_where_eventlet_has_patched_sockets(monkeypatch, kind, is_patched: bool) -> None:
+def eventlet(monkeypatch: pytest.MonkeyPatch, patched: str) -> None:
     patcher = ModuleType("eventlet.patcher")
-    patcher.is_monkey_patched = lambda name: is_patched and name == "socket"
+    patcher.is_monkey_patched = lambda name: name == patched  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "eventlet.patcher", patcher)
-    if is_patched:
-        with pytest.raises(RuntimeError, match="does not run on eventlet"):
-            kind.from_connection_strings(*STRINGS)
-    else:
+
+
+@pytest.mark.parametrize("kind", [PairedServiceBusClient, AsyncClient])
+def test_a_client_is_refused_where_eventlet_has_patched_sockets(monkeypatch, kind) -> None:
+    eventlet(monkeypatch, "socket")
+    with pytest.raises(RuntimeError, match="does not run on eventlet"):
         kind.from_connection_strings(*STRINGS)
+
+
+def test_a_client_is_made_where_eventlet_has_not_patched_sockets(monkeypatch) -> None:
+    eventlet(monkeypatch, "os")
+    with PairedServiceBusClient.from_connection_strings(*STRINGS):
+        pass
+
+
+async def test_an_asyncio_client_is_made_where_eventlet_has_not_patched_sockets(monkeypatch) -> None:
+    eventlet(monkeypatch, "os")
+    async with AsyncClient.from_connection_strings(*STRINGS):
+        pass
