@@ -11,8 +11,8 @@ import pytest
 from sbpair.broker.faults import FaultRule, Operation, Withhold
 from sbpair.observation import Journal, PairLabels, WriterRole, read
 from sbpair.pair.syphon.events import MessagesForwarded
-from sbpair.pair.syphon.forward.answers import LATE_AFTER, AwaitedAnswers
 from sbpair.pair.syphon.forward.delivery import DETACHED_WITHIN
+from sbpair.pair.syphon.forward.waiting import LATE_AFTER, AwaitedAnswers
 from tests.pair.syphon.driven import Driven, play
 from tests.pair.syphon.pair import parked
 from tests.pair.syphon.scripted import ANSWER, LOCK, Scene, driven, now, turns

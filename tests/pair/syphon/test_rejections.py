@@ -8,10 +8,9 @@ import pytest
 
 from sbpair.broker.faults import FaultRule, RejectWith
 from sbpair.pair.syphon.events import DestinationHeld
-from sbpair.pair.syphon.forward.answers import MIN_ANSWERS, SPAN, RecentAnswers
 from sbpair.pair.syphon.forward.delivery import OPEN, WAITING
 from sbpair.pair.syphon.forward.pace import Pace
-from sbpair.pair.syphon.forward.waiting import MOST_ALONE
+from sbpair.pair.syphon.forward.waiting import MIN_ANSWERS, MOST_ALONE, SPAN, RecentAnswers
 from tests.pair.syphon.driven import Driven, play
 from tests.pair.syphon.pair import parked
 from tests.pair.syphon.scripted import BUSY, INTERNAL, Scene, driven, now, turns

@@ -33,7 +33,7 @@ from sbpair.broker.faults import (
     Withhold,
 )
 from sbpair.pair.auth.credential import SIGNATURE, SharedKey, Token, TokenUnavailableError, expiry_of, sign
-from sbpair.pair.syphon.forward.answers import LATE_AFTER
+from sbpair.pair.syphon.forward.waiting import LATE_AFTER
 
 from .network import HOST
 from .plan import HEALED, PRIMARY, SECONDARY, WORKLOAD, Fault, Kind, Shape

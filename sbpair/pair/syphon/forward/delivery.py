@@ -32,7 +32,6 @@ from sbpair.pair.ground.asked_pause import asked_pause
 from sbpair.pair.ground.shortage import came_of_shortage
 
 from ..events import DestinationHeld, DestinationResumed, SyphonEvent
-from .answers import LATE_AFTER, AwaitedAnswers, RecentAnswers
 from .destination_host import DeliveryTimeouts, DestinationHost
 from .in_flight import (
     DeliveryAction,
@@ -45,7 +44,7 @@ from .in_flight import (
     reason_of,
 )
 from .pace import Pace
-from .waiting import LONGEST_WAIT, WaitingAlone, WaitingMessages
+from .waiting import LATE_AFTER, LONGEST_WAIT, AwaitedAnswers, RecentAnswers, WaitingAlone, WaitingMessages
 
 # Seconds, in addition to ROUND_TRIPS, without an answer or credit after which messages in flight are stalled.
 STALLED_AFTER = 0.25
