@@ -19,8 +19,7 @@ from sbpair.pair.amqp.performatives import (
     Released,
 )
 from sbpair.pair.amqp.types import Symbol, Timestamp
-from sbpair.pair.client.link import Receiver
-from sbpair.pair.client.settling import DEAD_LETTER, DESCRIPTION, REASON
+from sbpair.pair.client.link import DEAD_LETTER, DESCRIPTION, REASON, Receiver
 
 from .entry import DifferenceError, expect
 

@@ -6,8 +6,8 @@ import asyncio
 from uuid import UUID
 
 from sbpair.pair.amqp.errors import MESSAGE_LOCK_LOST
+from sbpair.pair.client.link import DESCRIPTION, REASON
 from sbpair.pair.client.locks import renew_locks
-from sbpair.pair.client.settling import DESCRIPTION, REASON
 
 from ..entry import DifferenceError, Price, Queue, Subject, expect
 from ..inbox import PATIENCE

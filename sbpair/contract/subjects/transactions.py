@@ -12,7 +12,7 @@ from sbpair.pair.amqp.performatives import (
     TransactionalState,
 )
 from sbpair.pair.client.errors import ClientError, RolledBackError
-from sbpair.pair.client.settling import DEAD_LETTER
+from sbpair.pair.client.link import DEAD_LETTER
 from sbpair.pair.syphon.land.transaction import TransactionController
 
 from ..entry import Price, Queue, Subject, Tier, expect

@@ -18,8 +18,7 @@ from sbpair.pair.amqp.events import MessageReceived
 from sbpair.pair.amqp.performatives import Accepted, DeliveryState
 from sbpair.pair.client.connection import NamespaceConnection
 from sbpair.pair.client.errors import ConnectionLostError, LinkRefusedError, SessionUnavailableError
-from sbpair.pair.client.link import Receiver
-from sbpair.pair.client.settling import Settlements, release
+from sbpair.pair.client.link import Receiver, Settlements, release
 
 from .claim import Claim
 from .glimpse import UnsettledMessage, unsettled_message

@@ -12,9 +12,8 @@ from sbpair.pair.amqp.events import DispositionReceived, MessageReceived
 from sbpair.pair.amqp.performatives import DeliveryState, Rejected
 from sbpair.pair.client.connection import NamespaceConnection
 from sbpair.pair.client.errors import condition_text
-from sbpair.pair.client.link import Receiver
+from sbpair.pair.client.link import Receiver, Settlements, release
 from sbpair.pair.client.locks import LockClock
-from sbpair.pair.client.settling import Settlements, release
 from sbpair.pair.ground.recorded import checksum_of, enqueued_of
 from sbpair.pair.ground.side import Side
 

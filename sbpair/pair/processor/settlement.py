@@ -26,7 +26,7 @@ from sbpair.pair.amqp.performatives import (
 )
 from sbpair.pair.amqp.types import Symbol
 from sbpair.pair.auth.redaction import blank_keys
-from sbpair.pair.client.settling import DEAD_LETTER, DESCRIPTION, REASON
+from sbpair.pair.client.link import DEAD_LETTER, DESCRIPTION, REASON
 
 MAX_TEXT_LENGTH = 4096  # characters of a dead-letter reason or description
 MAX_STATE_BYTES = 60_000  # of an outcome: one frame of the service has 65,536

@@ -20,9 +20,9 @@ from sbpair.pair.amqp.performatives import Accepted, Condition, DeliveryState, M
 from sbpair.pair.amqp.types import Array
 from sbpair.pair.client.connection import NamespaceConnection
 from sbpair.pair.client.errors import ClientError, LinkRefusedError
+from sbpair.pair.client.link import DESCRIPTION, REASON
 from sbpair.pair.client.locks import UUID_CODE
 from sbpair.pair.client.request import RequestNode, refusal_of
-from sbpair.pair.client.settling import DESCRIPTION, REASON
 
 from .delivery import Delivery
 from .settlement import LOCK_LOST

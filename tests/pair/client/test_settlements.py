@@ -6,8 +6,7 @@ import asyncio
 
 from sbpair.pair.amqp.events import DispositionReceived
 from sbpair.pair.amqp.performatives import ACCEPTED, DeliveryState, Modified
-from sbpair.pair.client.link import SERIAL
-from sbpair.pair.client.settling import Settlements
+from sbpair.pair.client.link import SERIAL, Settlements
 from tests.pair.syphon.scripted import driven
 
 

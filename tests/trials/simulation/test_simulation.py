@@ -21,7 +21,7 @@ from sbpair.broker.server.commits import Commits
 from sbpair.broker.store.integrity import mark_path
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.client.claims import Tokens
-from sbpair.pair.client.settling import Settlements
+from sbpair.pair.client.link import Settlements
 from sbpair.pair.envelope import copies, park
 from sbpair.pair.envelope.aliases import PATH
 from sbpair.pair.pairing.decide.fence import Fence

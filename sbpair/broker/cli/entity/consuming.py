@@ -94,7 +94,7 @@ async def _receiving(
     wait: float | None,
 ) -> AsyncIterator[Receiver]:
     """Open a receiver, closed at the end; messages not handled by then are released."""
-    from sbpair.pair.client.settling import release
+    from sbpair.pair.client.link import release
 
     receiver: Receiver
     if sessions is None:

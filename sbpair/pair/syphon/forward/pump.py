@@ -35,8 +35,16 @@ from sbpair.pair.amqp.sections import decode_map_section, split
 from sbpair.pair.auth.redaction import blank_keys
 from sbpair.pair.client.connection import NamespaceConnection
 from sbpair.pair.client.errors import condition_text
-from sbpair.pair.client.link import LINK_USED_EVERY, Receiver, runs
-from sbpair.pair.client.settling import DEAD_LETTER, DESCRIPTION, REASON, Settlements, release
+from sbpair.pair.client.link import (
+    DEAD_LETTER,
+    DESCRIPTION,
+    LINK_USED_EVERY,
+    REASON,
+    Receiver,
+    Settlements,
+    release,
+    runs,
+)
 from sbpair.pair.envelope.inspect import message_id_of
 from sbpair.pair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, printable, restore
 from sbpair.pair.ground.side import Side

@@ -27,9 +27,9 @@ from sbpair.pair.amqp.events import DispositionReceived, MessageReceived
 from sbpair.pair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected
 from sbpair.pair.auth.redaction import blank_keys
 from sbpair.pair.client.errors import condition_text
+from sbpair.pair.client.link import DEAD_LETTER, DESCRIPTION, REASON, Settlements, release
 from sbpair.pair.client.locks import DEFAULT_LOCK
 from sbpair.pair.client.session import SessionReceiver
-from sbpair.pair.client.settling import DEAD_LETTER, DESCRIPTION, REASON, Settlements, release
 from sbpair.pair.envelope.inspect import message_id_of
 from sbpair.pair.envelope.ordering import OrderStamp
 from sbpair.pair.envelope.restore import (

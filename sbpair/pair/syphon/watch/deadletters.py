@@ -27,9 +27,8 @@ from sbpair.pair.amqp.events import MessageReceived
 from sbpair.pair.amqp.performatives import Accepted, DeliveryState
 from sbpair.pair.client.connection import NamespaceConnection
 from sbpair.pair.client.errors import ConnectionLostError, outcome_text
-from sbpair.pair.client.link import Receiver, Sender
+from sbpair.pair.client.link import Receiver, Sender, release
 from sbpair.pair.client.locks import LockClock, LockKeeper
-from sbpair.pair.client.settling import release
 from sbpair.pair.envelope.inspect import read_parked
 from sbpair.pair.envelope.restore import locked_until_of, redriven
 
