@@ -10,8 +10,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 
 from sbpair.pair.amqp.errors import NOT_FOUND
 from sbpair.pair.auth.credential import SharedKey
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.client.errors import ClientError, TokenRefusedError
 from sbpair.pair.ground.daemon_thread import in_daemon_thread
 

@@ -21,8 +21,15 @@ from sbpair.pair.amqp.performatives import (
 )
 from sbpair.pair.amqp.types import Array, Symbol, Timestamp, UInt
 from sbpair.pair.auth.credential import Token
-from sbpair.pair.client.connection import MAX_FRAME, SECOND, UNSETTLED, WINDOW, NamespaceConnection, Tap
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import (
+    MAX_FRAME,
+    SECOND,
+    UNSETTLED,
+    WINDOW,
+    NamespaceConnection,
+    Tap,
+    connect,
+)
 from sbpair.pair.client.errors import (
     ClientError,
     LinkRefusedError,

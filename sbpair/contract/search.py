@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 
 from sbpair.pair.auth.connection_string import NamespaceAccess
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.envelope.inspect import ParkedMessage
 from sbpair.pair.syphon.watch.peeking import DEAD_LETTERS, PAGE, peek_parked
 

@@ -14,8 +14,7 @@ from sbpair.pair.amqp.events import MessageReceived
 from sbpair.pair.amqp.message import Message, Properties
 from sbpair.pair.amqp.performatives import Accepted, Rejected
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from tests.pair.syphon.pair import put
 from tests.waiting import PATIENCE, until
 

@@ -32,8 +32,7 @@ from sbpair.broker.testing.ledger import Ledger, LedgerReport
 from sbpair.pair.amqp.message import DataBody, Message, Properties
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.client.errors import ClientError
 from tests.trials.killed_broker import STEPS
 

@@ -20,7 +20,7 @@ from random import Random
 
 from sbpair.broker import Broker
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.syphon.watch.deadletters import RedriveCounts, redrive
 from tests.pair.syphon.pair import Pair, message_id, parked, start_syphon, take
 from tests.waiting import until

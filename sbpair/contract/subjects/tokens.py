@@ -8,8 +8,7 @@ from math import ceil
 
 from sbpair.pair.amqp.errors import DETACH_FORCED, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED_ACCESS
 from sbpair.pair.auth.credential import SharedKey, Token
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.client.errors import ClientError
 from sbpair.pair.client.request import RequestNode
 

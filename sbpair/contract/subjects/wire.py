@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sbpair.pair.amqp.errors import CONNECTION_FORCED, DETACH_FORCED
 from sbpair.pair.amqp.performatives import Condition
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.errors import ClientError
 
 from ..entry import DifferenceError, Price, Subject, UndecidedError, expect

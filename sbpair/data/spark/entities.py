@@ -20,8 +20,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from sbpair.pair.amqp.errors import NOT_ALLOWED, NOT_FOUND
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, TokenRefusedError
 from sbpair.pair.client.management_node import ManagementNode
 from sbpair.pair.client.request import peek

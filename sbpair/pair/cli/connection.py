@@ -35,7 +35,7 @@ async def connection_to(
     namespace: NamespaceAccess, endings: Mapping[str, Ending] = BY_CONDITION
 ) -> AsyncIterator[NamespaceConnection]:
     """Open an AMQP connection, closed at the end. Converts AMQP errors to CommandError by the table ``endings``."""
-    from sbpair.pair.client.dial import connect
+    from sbpair.pair.client.connection import connect
 
     with over_amqp(endings):
         connection = await connect(namespace, timeout=CONNECT_TIMEOUT)

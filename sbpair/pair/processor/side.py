@@ -18,8 +18,7 @@ from sbpair.pair.amqp.errors import NOT_FOUND
 from sbpair.pair.amqp.performatives import Condition
 from sbpair.pair.auth.connection_string import NamespaceAccess
 from sbpair.pair.client.backoff import Backoff
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.client.errors import ClientError, condition_text
 from sbpair.pair.ground.side import Side
 

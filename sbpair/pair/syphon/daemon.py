@@ -28,8 +28,7 @@ from sbpair.pair.auth.connection_string import NamespaceAccess, at_host, parse
 from sbpair.pair.auth.credential import token_source
 from sbpair.pair.auth.route import Route
 from sbpair.pair.client.backoff import Backoff
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.client.errors import (
     ClientError,
     ConnectionLostError,

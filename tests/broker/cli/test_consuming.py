@@ -8,7 +8,7 @@ import pytest
 
 from sbpair.broker.cli.entity.consuming import Consumed, SessionChoice, consume
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from tests.pair.processor.driven import Story, play_with
 from tests.pair.processor.pair import numbered
 from tests.pair.syphon.driven import STRING

@@ -17,7 +17,7 @@ from sbpair.pair.amqp.message import DataBody, Message
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.auth.connection_string import parse
 from sbpair.pair.auth.route import Route
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.errors import ConnectionLostError, NamespaceUnusableError
 from sbpair.pair.client.link import Sender
 from tests.pair.cli.conftest import Running

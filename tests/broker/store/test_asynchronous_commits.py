@@ -19,8 +19,7 @@ from sbpair.broker.store.sqlite import SqliteStore
 from sbpair.pair.amqp.message import DataBody, Message
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from tests.broker.store.kept import NOON, Kept, contents
 from tests.waiting import PATIENCE, until
 

@@ -22,7 +22,7 @@ from sbpair.broker.errors import BrokerError, StoreFailedError
 from sbpair.pair.amqp.message import DataBody, Message
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.errors import ClientError
 from tests.broker.store.kept import NOON, SMALL, Kept, contents
 from tests.waiting import PATIENCE

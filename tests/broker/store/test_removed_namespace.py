@@ -10,7 +10,7 @@ import pytest
 from sbpair.broker import Broker
 from sbpair.pair.amqp.events import MessageReceived
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from tests.waiting import PATIENCE, until
 
 

@@ -20,7 +20,7 @@ from sbpair.broker import Broker
 from sbpair.broker.testing.chaos_proxy import CHUNK
 from sbpair.broker.testing.frames import IN, MAX_FRAME_BYTES, Action, Conversation, alter
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.testing import ChaosProxy
 from tests.pair.syphon.pair import parked
 from tests.waiting import PATIENCE, wait_until

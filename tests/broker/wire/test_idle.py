@@ -13,7 +13,7 @@ from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.syphon import ConnectionLostError, LinkRefusedError
 from tests.pair.syphon.pair import Pair, parked
 from tests.waiting import until

@@ -26,8 +26,7 @@ from sbpair.pair.auth.credential import (
     token_source,
 )
 from sbpair.pair.client.claims import renewal_due
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.syphon.events import SyphonDisconnected
 from sbpair.syphon import NamespaceUnusableError, Syphon, SyphonOptions, SyphonState
 from tests.lacking import THREAD, no_thread

@@ -20,7 +20,7 @@ from sbpair.pair.amqp.performatives import Condition, Rejected, TransactionalSta
 from sbpair.pair.amqp.sections import split
 from sbpair.pair.amqp.types import Symbol
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.syphon.land.transaction import TransactionController
 from tests.pair.cli.conftest import AS_CREATED, make_backlogs
 from tests.pair.syphon.pair import message_id, parked, put, take

@@ -18,7 +18,7 @@ from sbpair.pair.amqp.performatives import Accepted, Modified, Rejected
 from sbpair.pair.auth.connection_string import NamespaceAccess, parse
 from sbpair.pair.auth.credential import SharedKey
 from sbpair.pair.auth.route import Route
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.request import RequestNode
 from sbpair.pair.syphon.watch.peeking import has_more
 from sbpair.syphon import (

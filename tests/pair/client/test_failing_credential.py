@@ -9,7 +9,7 @@ import time
 import pytest
 
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.errors import ConnectionLostError
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.pair.syphon.driven import BACKLOGS, STRING, Driven, play

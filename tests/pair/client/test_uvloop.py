@@ -10,8 +10,7 @@ import uvloop
 
 from sbpair.broker import Broker
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.client.errors import OutOfReachError
 from sbpair.pair.pairing.aio.limits import CallLimits
 from sbpair.pair.pairing.aio.shared_link import SharedLink

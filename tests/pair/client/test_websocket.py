@@ -15,7 +15,7 @@ from sbpair.broker import Broker
 from sbpair.pair.auth.connection_string import parse
 from sbpair.pair.auth.route import Route
 from sbpair.pair.client import websocket as over_websocket
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.websocket import environment_proxy, open_websocket, url_of
 from sbpair.syphon import ConnectionLostError, NamespaceUnusableError, Syphon, SyphonOptions
 from tests.pair.syphon.pair import BACKLOGS, Pair, message_id, parked, put, take

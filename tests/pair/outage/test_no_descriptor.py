@@ -46,7 +46,7 @@ def test_a_process_without_a_descriptor_does_not_leave_a_healthy_primary(pairing
 DIALLING = """
 import asyncio, os, resource, sys
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.errors import ConnectionLostError
 from sbpair.pair.ground.shortage import came_of_shortage
 

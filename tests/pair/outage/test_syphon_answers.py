@@ -19,7 +19,7 @@ from sbpair.broker import Broker
 from sbpair.broker.certificates import provide
 from sbpair.pair.auth.connection_string import parse
 from sbpair.pair.auth.route import Route
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.syphon import NamespaceUnusableError
 from sbpair.testing import ChaosProxy
 from tests.pair.syphon.pair import BACKLOGS, Pair, arrived, pair_of, parked

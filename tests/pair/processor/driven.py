@@ -16,7 +16,7 @@ from sbpair.broker.frontends.amqp.request_response import RequestLink, ResponseL
 from sbpair.pair.amqp.errors import DETACH_FORCED, INTERNAL_ERROR
 from sbpair.pair.amqp.performatives import Accepted, Condition
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.ground.side import Side
 from sbpair.pair.processor.aio import PairedServiceBusProcessor
 from sbpair.processor import ProcessorOptions, ReceivedMessage

@@ -11,7 +11,7 @@ import pytest
 from sbpair.broker.faults import FaultRule, Operation, RejectWith, Throttle
 from sbpair.pair.amqp.connection import Connection
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.processor import EntityMissing, ReceivedMessage, ReceivingLost, SessionReleased
 from tests.pair.processor.driven import Story, play_with
 from tests.pair.processor.pair import numbered

@@ -25,7 +25,7 @@ from sbpair.pair.amqp.events import MessageReceived
 from sbpair.pair.amqp.message import DataBody, Message, Properties
 from sbpair.pair.amqp.types import Int, Timestamp
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.ground.side import Side
 from sbpair.pair.processor.message import ReceivedMessage
 from tests.waiting import until

@@ -10,8 +10,7 @@ import pytest
 from sbpair.broker import Broker
 from sbpair.pair.amqp.performatives import ACCEPTED
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.processor.delivery import Delivery
 from sbpair.pair.processor.message import ReceivedMessage
 from sbpair.pair.processor.strays import Stray, Strays

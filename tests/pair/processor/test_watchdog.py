@@ -10,7 +10,7 @@ import pytest
 from sbpair.broker.faults import FaultRule, Operation, SilenceLink
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.processor import LinkSilent, ReceivingLost
 from tests.pair.processor.driven import Story, play_with
 from tests.pair.processor.pair import numbered

@@ -10,7 +10,7 @@ import pytest
 
 from sbpair.broker.cli.entity.consuming import Consumed, SessionChoice, consume
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.locks import LEFT_AT_RENEWAL
 from tests.pair.processor.driven import Story, play_with
 from tests.pair.processor.pair import numbered

@@ -22,7 +22,7 @@ from sbpair.broker.server.wire import AmqpWire
 from sbpair.pair.amqp.connection import Connection
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.syphon.events import SyphonEvent
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.trials.simulation.network import Network

@@ -14,8 +14,7 @@ from sbpair.broker import Broker, NamespaceControl
 from sbpair.pair.amqp.message import DataBody, Header, Message, Properties
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.syphon.events import SyphonEvent
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.waiting import PATIENCE

@@ -9,7 +9,7 @@ import pytest
 
 from sbpair.pair.amqp.performatives import Condition, Rejected
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.link import DEAD_LETTER, REASON
 from sbpair.pair.syphon.forward import in_flight
 from sbpair.pair.syphon.watch.deadletters import RedriveCounts, redrive

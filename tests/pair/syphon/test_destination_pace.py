@@ -16,7 +16,7 @@ from sbpair.broker.faults import Operation, RejectWith, Throttle
 from sbpair.broker.server.namespace_server import NamespaceServer
 from sbpair.pair.amqp.performatives import Accepted, Condition, Rejected
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.errors import LinkRefusedError
 from sbpair.pair.envelope.names import ordered_backlog_name
 from sbpair.pair.syphon.forward.credit import AFTER_LOSS

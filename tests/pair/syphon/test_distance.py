@@ -9,8 +9,7 @@ import pytest
 
 from sbpair.broker.faults import Effect, Full, Operation, Withhold
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.connection import MAX_ROUND_TRIP_SECONDS
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import MAX_ROUND_TRIP_SECONDS, connect
 from sbpair.pair.syphon.events import DestinationHeld
 from sbpair.syphon import SyphonState
 from tests.pair.syphon.driven import BACKLOGS, STRING, Driven, play

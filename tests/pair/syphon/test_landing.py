@@ -11,7 +11,7 @@ import pytest
 
 from sbpair.broker.faults import Full, NoCredit, Operation, RejectWith, Withhold
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.syphon.events import (
     LandingBegan,
     LandingEnded,

@@ -11,7 +11,7 @@ from sbpair.broker import Broker
 from sbpair.pair.amqp.message import Message
 from sbpair.pair.auth.connection_string import parse
 from sbpair.pair.client import connection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.errors import LinkRefusedError
 from sbpair.pair.syphon.events import BacklogDetached, MessageSetAside
 from sbpair.pair.syphon.watch.deadletters import RedriveCounts, redrive

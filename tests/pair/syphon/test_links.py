@@ -12,8 +12,7 @@ import pytest
 
 from sbpair.broker.faults import Operation, RejectWith, Withhold
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.client.errors import ConnectionLostError, LinkRefusedError
 from sbpair.pair.syphon.events import BacklogDetached
 from sbpair.pair.syphon.watch.deadletters import RedriveCounts, purge, redrive

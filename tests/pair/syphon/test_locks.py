@@ -10,7 +10,7 @@ import pytest
 
 from sbpair.broker.faults import Delay, Operation, RejectWith
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.client.errors import LinkRefusedError
 from sbpair.pair.client.locks import renew_locks
 from tests.pair.syphon.driven import BACKLOGS, CLOCK, Driven, play

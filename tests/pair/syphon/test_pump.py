@@ -13,7 +13,7 @@ import pytest
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.broker.faults import Withhold
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.syphon.events import BacklogMissing, DestinationHeld
 from sbpair.pair.syphon.watch.peeking import oldest
 from tests.pair.syphon.pair import BACKLOGS, Pair, message_id, parked, running, take

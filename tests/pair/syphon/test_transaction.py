@@ -12,8 +12,7 @@ from sbpair.broker import Broker, ManualClock
 from sbpair.pair.amqp.events import MessageReceived
 from sbpair.pair.amqp.performatives import ACCEPTED, Rejected, TransactionalState
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.client.errors import (
     ConnectionLostError,
     LinkRefusedError,

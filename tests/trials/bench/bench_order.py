@@ -22,7 +22,7 @@ from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.pair.amqp.message import DataBody, Header, Message, Properties
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.pair.envelope.names import ordered_backlog_name
 from sbpair.pair.envelope.ordering import place_of
 from sbpair.syphon import Syphon, SyphonOptions

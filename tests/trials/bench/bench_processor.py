@@ -64,7 +64,7 @@ async def fill(connection_string: str, path: str, count: int) -> None:
     """Send messages: 1 KiB, a message id, three application properties; to the sessions in turn."""
     from sbpair.pair.amqp.message import DataBody, Message, Properties
     from sbpair.pair.auth.connection_string import parse
-    from sbpair.pair.client.dial import connect
+    from sbpair.pair.client.connection import connect
 
     connection = await connect(parse(connection_string))
     sender = await connection.open_sender(path)

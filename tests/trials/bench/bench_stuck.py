@@ -62,7 +62,7 @@ async def fill(connection_string: str, stuck: int, messages: int, each: int) -> 
     """Park them, those for the stuck ones spread evenly among the others."""
     from sbpair.pair.amqp.message import DataBody, Message, Properties
     from sbpair.pair.auth.connection_string import parse
-    from sbpair.pair.client.dial import connect
+    from sbpair.pair.client.connection import connect
 
     connection = await connect(parse(connection_string))
     share, stuck_share = messages // len(BACKLOGS), stuck * each // len(BACKLOGS)

@@ -72,7 +72,7 @@ def parked(path: str, count: int) -> Iterator[bytes]:
 async def fill(connection_string: str, backlogs: dict[str, int]) -> None:
     """Park messages on these backlog queues."""
     from sbpair.pair.auth.connection_string import parse
-    from sbpair.pair.client.dial import connect
+    from sbpair.pair.client.connection import connect
 
     connection = await connect(parse(connection_string))
     for path, count in backlogs.items():

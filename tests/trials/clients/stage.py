@@ -20,7 +20,7 @@ from sbpair.broker.testing.pair import NamespacePair
 from sbpair.broker.testing.proxy_plan import LineSettings
 from sbpair.pair.amqp.message import DataBody, Message, Properties
 from sbpair.pair.auth.connection_string import parse
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import connect
 from sbpair.testing import BrokerProcess, ChaosProxy
 from tests.trials.clients.faults import QUEUE, Cut, Event, Fault
 

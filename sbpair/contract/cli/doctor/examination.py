@@ -26,8 +26,7 @@ from sbpair.pair.cli.errors import one_line
 from sbpair.pair.cli.namespaces import NamespaceArgument
 from sbpair.pair.cli.output import age_seconds
 from sbpair.pair.cli.twins import EntityListing, TwinComparison, compare, read
-from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.dial import connect
+from sbpair.pair.client.connection import NamespaceConnection, connect
 from sbpair.pair.client.errors import ClientError, LinkRefusedError, TokenRefusedError
 from sbpair.pair.envelope import aliases
 from sbpair.pair.envelope.names import (

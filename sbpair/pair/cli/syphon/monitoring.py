@@ -235,7 +235,7 @@ async def _probe_sides(syphon: Syphon) -> None:
 
 async def _probe(side: NamespaceAccess, path: str) -> None:
     """Connect and authorize for ``path``: the smallest proof that the namespace accepts this client."""
-    from sbpair.pair.client.dial import connect
+    from sbpair.pair.client.connection import connect
 
     connection = await connect(side, timeout=SIDE_TIMEOUT)
     try:
