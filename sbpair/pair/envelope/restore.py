@@ -39,8 +39,7 @@ from . import aliases as names
 from .inspect import DESCRIPTION, REASON
 from .names import path_refusal
 from .ordering import OrderStamp, parse_stamp
-from .scan import Parted, part_entries, walk_entries, walk_fields
-from .shape import Parts, Plan, Shapes
+from .scan import Parted, Parts, Plan, Shapes, part_entries, walk_entries, walk_fields
 from .values import (
     LAST_INSTANT_MS,
     AliasError,

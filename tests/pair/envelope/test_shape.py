@@ -11,7 +11,7 @@ from sbpair.pair.amqp.types import Symbol, Timestamp, UInt
 from sbpair.pair.envelope import restore as restore_module
 from sbpair.pair.envelope.ordering import OrderStamp
 from sbpair.pair.envelope.restore import Forward, Poison, anywhere, restore
-from sbpair.pair.envelope.shape import MAX_LESSONS, Shapes
+from sbpair.pair.envelope.scan import MAX_LESSONS, Shapes
 
 NOW = 1_795_219_200_000
 
