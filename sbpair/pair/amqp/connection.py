@@ -17,7 +17,16 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from .composite import decode_composite, encode_composite
+from .composite import (
+    AMQP_FRAME,
+    AMQP_HEADER,
+    EMPTY_FRAME,
+    FRAME_HEAD,
+    MIN_MAX_FRAME_SIZE,
+    decode_composite,
+    encode_composite,
+    frame,
+)
 from .decoding import DecodeBudget
 from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
 from .errors import (
@@ -36,14 +45,6 @@ from .errors import (
 )
 from .events import ConnectionClosed, ConnectionOpened, Event
 from .fast_path import DISPOSITION, TRANSFER, Chunk, Reader, is_whole_transfer
-from .frames import (
-    AMQP_FRAME,
-    AMQP_HEADER,
-    EMPTY_FRAME,
-    FRAME_HEAD,
-    MIN_MAX_FRAME_SIZE,
-    frame,
-)
 from .handshake import ConnectionRole, Handshake, HandshakePhase
 from .limits import Limits
 from .performatives import AmqpMap, Begin, Close, Condition, Open, without_details

@@ -19,7 +19,15 @@ from collections.abc import Callable
 from enum import Enum, IntEnum
 from typing import Final
 
-from .composite import decode_composite, encode_composite
+from .composite import (
+    AMQP_HEADER,
+    FRAME_HEAD,
+    SASL_FRAME,
+    SASL_HEADER,
+    decode_composite,
+    encode_composite,
+    frame,
+)
 from .decoding import DecodeBudget
 from .errors import (
     FRAMING_ERROR,
@@ -30,7 +38,6 @@ from .errors import (
     PeerConnectionError,
 )
 from .events import SaslInitReceived
-from .frames import AMQP_HEADER, FRAME_HEAD, SASL_FRAME, SASL_HEADER, frame
 from .performatives import SaslInit, SaslMechanisms, SaslOutcome
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .composite import encode_composite
+from .composite import encode_composite, frame
 from .endpoint import CLOSED, MASK, OPEN, UNOPENED, Endpoint, distance, ids
 from .errors import (
     FRAMING_ERROR,
@@ -31,7 +31,6 @@ from .errors import (
 )
 from .events import DispositionReceived, Event, LinkAttached, SessionBegun, SessionEnded
 from .fast_path import Chunk, DispositionTail, transfer_tail, write_disposition, write_transfer
-from .frames import frame
 from .handshake import ConnectionRole
 from .link import Link, ReceiverLink, SenderLink
 from .performatives import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.composite import AMQP_HEADER, SASL_HEADER, encode_composite, frame
 from sbpair.pair.amqp.connection import Connection, ConnectionRole
 from sbpair.pair.amqp.events import (
     ConnectionClosed,
@@ -13,7 +13,6 @@ from sbpair.pair.amqp.events import (
     MessageReceived,
     SessionEnded,
 )
-from sbpair.pair.amqp.frames import AMQP_HEADER, SASL_HEADER, frame
 from sbpair.pair.amqp.limits import Limits
 from sbpair.pair.amqp.performatives import (
     ACCEPTED,

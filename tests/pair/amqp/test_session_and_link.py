@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.composite import encode_composite, frame
 from sbpair.pair.amqp.errors import EncodeError, LocalProtocolError
 from sbpair.pair.amqp.events import (
     ConnectionClosed,
@@ -18,7 +18,6 @@ from sbpair.pair.amqp.events import (
     SessionBegun,
     SessionEnded,
 )
-from sbpair.pair.amqp.frames import frame
 from sbpair.pair.amqp.limits import Limits
 from sbpair.pair.amqp.performatives import (
     ACCEPTED,

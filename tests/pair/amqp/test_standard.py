@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.composite import encode_composite, frame
 from sbpair.pair.amqp.decoding import decode
 from sbpair.pair.amqp.encoding import encode
 from sbpair.pair.amqp.errors import DecodeError, EncodeError
@@ -14,7 +14,6 @@ from sbpair.pair.amqp.events import (
     MessageReceived,
     SessionEnded,
 )
-from sbpair.pair.amqp.frames import frame
 from sbpair.pair.amqp.limits import Limits
 from sbpair.pair.amqp.performatives import (
     Attach,

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 
 from sbpair.broker import NamespaceControl
 from sbpair.broker.testing.streams import accept_until
-from sbpair.pair.amqp.composite import decode_composite
-from sbpair.pair.amqp.frames import AMQP_FRAME, FRAME_HEAD
+from sbpair.pair.amqp.composite import AMQP_FRAME, FRAME_HEAD, decode_composite
 from sbpair.pair.amqp.performatives import RECEIVER, Attach, Begin, Disposition, Flow, Transfer
 
 
