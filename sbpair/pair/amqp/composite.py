@@ -1,4 +1,4 @@
-"""Composite types: dataclasses as described lists (1.4).
+"""Composite types: dataclasses as described lists (1.4), and the frames that carry them (2.3).
 
     @composite(0x11, "amqp:begin:list")
     @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """Sessions: an ordered exchange with a flow-control window in each direction (2.5).
 
-Outgoing transfers go through :mod:`outgoing`. Each incoming transfer frame reduces our window by one, and a flow
-restores it once half is used. Dispositions are queued until other output is due, so that consecutive ones become one
-range.
+Outgoing transfers are split to the peer's max-frame-size, and wait while its window is used up (2.5.6, 2.6.14). Each
+incoming transfer frame reduces our window by one, and a flow restores it once half is used. Dispositions are queued
+until other output is due, so that consecutive ones become one range.
 """
 
 from __future__ import annotations

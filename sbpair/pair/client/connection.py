@@ -2,7 +2,8 @@
 
     bytes in -> engine -> events -> Sender, Receiver, Tokens -> engine -> bytes out, once a chunk
 
-Authorises paths over ``$cbs``, keeps the tokens fresh, opens links and dispatches their events.
+Opened by :func:`connect`. Authorises paths over ``$cbs``, keeps the tokens fresh, opens links and dispatches their
+events.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ MAX_ROUND_TRIP_SECONDS = 2.0  # seconds; beyond that a peer counts as slow, not 
 
 
 class NamespaceConnection(asyncio.Protocol):
-    """A connection to one namespace, made by :func:`~sbpair.pair.client.dial.connect`."""
+    """A connection to one namespace, made by :func:`connect`."""
 
     def __init__(
         self,

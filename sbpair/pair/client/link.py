@@ -1,7 +1,8 @@
 """Sender and receiver links: a sender that reports each outcome, a receiver that settles.
 
 Per message they use callbacks, because a future for each would cost more than the message itself. Coroutines exist
-for callers with few messages: :meth:`Sender.send` and :meth:`Receiver.settle_and_wait`.
+for callers with few messages: :meth:`Sender.send` and :meth:`Receiver.settle_and_wait`. :class:`Settlements` go out in
+runs of consecutive deliveries, each confirmed by the broker.
 """
 
 from __future__ import annotations

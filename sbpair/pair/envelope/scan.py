@@ -1,4 +1,4 @@
-"""Raw editing of map sections: take out some entries, keep the others bit for bit; see ``amqp/sections.py``.
+"""Raw editing of messages: take out entries of map sections, keep the others bit for bit; see ``amqp/sections.py``.
 
 Maps of one sender usually share a layout: keys, types and sizes, in bytes that stay the same while the contents
 of the values differ.
@@ -7,7 +7,8 @@ of the values differ.
     layout     |       the same        |   any   |    the same     |   any   |
 
 One comparison in C tells whether a section has a known layout. A section that does not is walked, and its
-layout is cached, unless sections of its length and wanted keys keep differing.
+layout is cached, unless sections of its length and wanted keys keep differing. A whole parked message has a *shape* in
+the same way.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TEXT = NARROW_TEXT | {0xB1, 0xB3}
 MAX_LAYOUTS = 512
 MAX_BYTES = 8 * 1024 * 1024  # of all layouts, about: senders choose how many and how large they are
 FIELD_WEIGHT = 128  # bytes of memory for a constant field
-MAX_LESSONS = 32  # cached layouts of one kind of section; from then on each is walked
+MAX_LESSONS = 32  # layouts of one kind of section, shapes of one length; further ones are read at length
 
 Span = tuple[int, int]
 
@@ -164,7 +165,6 @@ def walk_entries(section: bytes, wanted: frozenset[bytes]) -> SectionLayout:
 
 VIEWED_FROM = 16_384  # bytes of a message from which a view is cheaper than copies of its parts
 MAX_SHAPES = 512
-MAX_LESSONS = 32  # shapes learned of one length; further ones are restored at length
 MAX_PLANS = 256  # combinations of aliases of one shape
 PLAN_WEIGHT = 512  # bytes of memory for a plan beside its texts
 

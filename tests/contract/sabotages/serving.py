@@ -98,7 +98,7 @@ def _with_large_frames(receive: Callable[..., None], connection: Connection, per
     connection.remote_max_frame_size = 1_048_576
 
 
-OUTGOING = "sbpair.pair.amqp.outgoing.OutgoingTransfers"
+OUTGOING = "sbpair.pair.amqp.session.OutgoingTransfers"
 
 
 def _open_wide(out: object, window: int) -> None:

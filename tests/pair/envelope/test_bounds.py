@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from sbpair.pair.amqp.message import DataBody, Message, Properties
-from sbpair.pair.envelope import scan, shape
+from sbpair.pair.envelope import scan
 from sbpair.pair.envelope.restore import Forward, Poison, restore
 
 MEBIBYTE = 1024 * 1024
@@ -50,9 +50,8 @@ def growth() -> Iterator[Callable[[], int]]:
 @pytest.mark.spec("S-25")
 @pytest.mark.parametrize("part", [8, pytest.param(1, marks=pytest.mark.trial)])
 def test_the_cache_of_properties_is_bounded(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert scan.MAX_BYTES == shape.MAX_BYTES == 8 * MEBIBYTE
-    for module in (scan, shape):
-        monkeypatch.setattr(module, "MAX_BYTES", 8 * MEBIBYTE // part)
+    assert scan.MAX_BYTES == 8 * MEBIBYTE
+    monkeypatch.setattr(scan, "MAX_BYTES", 8 * MEBIBYTE // part)
     messages = [with_many_properties(number, MANY // part) for number in range(140)]
     with growth() as held:
         assert all(isinstance(restore(each, 0), Forward) for each in messages)
@@ -63,12 +62,11 @@ def test_the_cache_of_properties_is_bounded(part: int, monkeypatch: pytest.Monke
 @pytest.mark.spec("S-25")
 def test_the_cache_of_destinations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     part = 32
-    for module in (scan, shape):
-        monkeypatch.setattr(module, "MAX_BYTES", 8 * MEBIBYTE // part)
+    monkeypatch.setattr(scan, "MAX_BYTES", 8 * MEBIBYTE // part)
     messages = (
         encoded(number, {"x-ms-path": f"orders{number:06}", "pad": "p" * length})
         for length in range(40)  # a shape each
-        for number in range(100_000, 100_000 + shape.MAX_PLANS)
+        for number in range(100_000, 100_000 + scan.MAX_PLANS)
     )
     with growth() as held:
         assert all(isinstance(restore(each, 0), Forward) for each in messages)

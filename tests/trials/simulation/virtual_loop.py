@@ -96,5 +96,5 @@ def one_time(loop: VirtualLoop) -> Iterator[None]:
             ("time_ns", lambda: round(EPOCH * 1e9) + round(loop.seconds * 1e9)),
         ):
             stack.enter_context(patch.object(time, name, told))
-        stack.enter_context(patch("sbpair.pair.client.dial.connect_in_loop", dial))
+        stack.enter_context(patch("sbpair.pair.client.connection.connect_in_loop", dial))
         yield

@@ -1,4 +1,4 @@
-"""The messages that wait for their destination, in the order in which they will be sent, or each one alone.
+"""The answers to forwards, and the messages that wait after one: in the order in which they will be sent, or alone.
 
 An entity that rejects one message may accept the next, so only that message waits, and the others go on.
 """
