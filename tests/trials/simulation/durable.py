@@ -20,8 +20,7 @@ from sbpair.broker.access import Verifier
 from sbpair.broker.clock import Clock
 from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.namespace import Namespace
-from sbpair.broker.server.commits import Commits
-from sbpair.broker.server.namespace_server import NamespaceServer
+from sbpair.broker.server.namespace_server import Commits, NamespaceServer
 from sbpair.broker.store.disk import load
 from sbpair.broker.store.schema import Row
 from sbpair.broker.store.sqlite import SqliteStore

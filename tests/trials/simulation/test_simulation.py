@@ -17,7 +17,7 @@ from azure.servicebus import ServiceBusMessage
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.partition import Health
 from sbpair.broker.errors import LockLostError, PartitionUnavailableError
-from sbpair.broker.server.commits import Commits
+from sbpair.broker.server.namespace_server import Commits
 from sbpair.broker.store.integrity import mark_path
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.client.claims import Tokens
