@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from sbpair.broker import Broker, NamespaceControl
-from sbpair.broker.frontends.amqp.unread_answers import MAX_UNREAD
+from sbpair.broker.frontends.amqp.client_connection import MAX_UNREAD
 from sbpair.broker.server.unread_limit import MAX_UNREAD_IN_ALL, UnreadLimit
 from sbpair.pair.amqp.connection import Connection, ConnectionRole
 from sbpair.pair.amqp.events import Event, LinkAttached, MessageReceived

@@ -21,7 +21,7 @@ from ..namespace_frontend import NamespaceFrontend
 from .claims import Claims
 
 if TYPE_CHECKING:
-    from .unread_answers import UnreadAnswers
+    from .client_connection import UnreadAnswers
 
 
 class ConnectionLinks(Protocol):
