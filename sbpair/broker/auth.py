@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from urllib.parse import quote_plus, unquote, unquote_plus
 
-from .entities.paths import MAX_ADDRESS, split_address, without_alias
+from .entities.descriptions import MAX_ADDRESS, split_address, without_alias
 
 SCHEME = "SharedAccessSignature"
 ROOT_POLICY_NAME = "RootManageSharedAccessKey"

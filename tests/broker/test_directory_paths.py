@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.broker.entities.paths import fold
+from sbpair.broker.entities.descriptions import fold
 from sbpair.pair.envelope.names import path_key
 
 FOREIGN = ["order\u017f", "\u212aitchen", "stra\u00dfe", "\u0130"]

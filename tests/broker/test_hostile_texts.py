@@ -10,8 +10,7 @@ import pytest
 
 from sbpair.broker.access import SharedAccess
 from sbpair.broker.auth import InvalidTokenError, make_token, split_audience
-from sbpair.broker.entities.descriptions import AccessRule
-from sbpair.broker.entities.paths import path_of
+from sbpair.broker.entities.descriptions import AccessRule, path_of
 from sbpair.broker.frontends.admin import requests
 from sbpair.broker.frontends.rest import requests as rest
 from sbpair.broker.server.host_names import Neighbours

@@ -17,8 +17,7 @@ from ..errors import (
     InvalidDescriptionError,
     TargetNotFoundError,
 )
-from .descriptions import AccessRule, QueueDescription, SubscriptionDescription
-from .paths import MAX_PATH, fold, path_of
+from .descriptions import MAX_PATH, AccessRule, QueueDescription, SubscriptionDescription, fold, path_of
 from .queue import Queue
 from .queue_partition import QueuePartition
 from .topic import Subscription, Topic

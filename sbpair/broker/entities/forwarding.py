@@ -31,8 +31,8 @@ from ..errors import (
     ServerBusyError,
     SessionRequiredError,
 )
+from .descriptions import path_of
 from .partition import Health
-from .paths import path_of
 from .queue_context import SLICE
 from .stored_message import Instant, StoredMessage
 

@@ -17,11 +17,12 @@ from .descriptions import (
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
+    validated_name,
+    validated_path,
 )
 from .directory import Directory, is_queue
 from .forwarding import OF_TARGET
 from .partition import Health, Layout
-from .paths import validated_name, validated_path
 from .queue import Queue, new_queue
 from .queue_context import SLICE, OperationCounts, QueueContext
 from .queue_partition import QueuePartition

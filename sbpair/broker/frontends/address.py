@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from ..entities.paths import path_of, without_alias
+from ..entities.descriptions import path_of, without_alias
 
 _MANAGEMENT = "/$management"
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
 from azure.servicebus.management import NamespaceProperties, QueueProperties, ServiceBusAdministrationClient
 
-from sbpair.broker.entities.paths import validated_path
+from sbpair.broker.entities.descriptions import validated_path
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.queue_partition import QueueCounts
 from sbpair.broker.entities.quotas import Tier

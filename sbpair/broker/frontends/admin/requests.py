@@ -36,8 +36,7 @@ from ...access import Verifier
 from ...auth import InvalidTokenError, Right
 from ...clock import ClockReading
 from ...entities import Namespace
-from ...entities.descriptions import KeptText
-from ...entities.paths import MAX_ADDRESS, path_of
+from ...entities.descriptions import MAX_ADDRESS, KeptText, path_of
 from ...entities.queue import Queue
 from ...entities.rule_operations import add_rule, find_rule, remove_rule, update_rule
 from ...entities.rules import Rule

@@ -19,7 +19,7 @@ from sbpair.pair.amqp.performatives import Attach, Condition, Coordinator, Sourc
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.allowed_use import check_enabled, check_received_from, check_sent_to
-from ...entities.paths import MAX_ADDRESS, path_of
+from ...entities.descriptions import MAX_ADDRESS, path_of
 from ...entities.queue import Queue
 from ...entities.quotas import Tier
 from ...entities.topic import Subscription, Topic

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ...access import Verifier
 from ...auth import Grant, InvalidTokenError, Right, make_token, split_audience
-from ...entities.paths import MAX_ADDRESS
+from ...entities.descriptions import MAX_ADDRESS
 from ...errors import ClaimRequiredError
 from ..namespace_frontend import NamespaceFrontend
 

@@ -19,8 +19,7 @@ from sbpair.pair.amqp.performatives import Attach, Source
 
 from ...auth import Right
 from ...clock import ClockReading
-from ...entities.descriptions import SubscriptionDescription
-from ...entities.paths import MAX_NAME
+from ...entities.descriptions import MAX_NAME, SubscriptionDescription
 from ...entities.queue import Queue
 from ...entities.rules import Rule
 from ...entities.topic import Subscription

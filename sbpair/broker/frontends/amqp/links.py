@@ -23,8 +23,8 @@ from sbpair.pair.amqp.performatives import Attach, Condition, DeliveryState, Tra
 
 from ...auth import Right
 from ...clock import ClockReading
+from ...entities.descriptions import MAX_PATH, path_of
 from ...entities.indexes import Deadlines
-from ...entities.paths import MAX_PATH, path_of
 from ...entities.transaction import Transaction
 from ...errors import BrokerError, ClaimRequiredError, UnknownTransactionError
 from ...faults import Effect, EndingEffect, NoCredit, Operation, RefusingEffect
