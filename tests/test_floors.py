@@ -28,7 +28,6 @@ SYPHONS_ENVELOPE = (
     "ordering",
     "values",
     "scan",
-    "shape",
     "restore",
     "inspect",
 )

@@ -45,9 +45,9 @@ SHORT = 60  # lines
 MOST = {
     "healthy send": 11,
     "redirected send": 23,
-    "parked message home": 48,
+    "parked message home": 42,
     "backlog list": 20,
-    "accepted and committed": 31,
+    "accepted and committed": 28,
 }
 """The files of each way, at most."""
 BACKLOG = "contoso/x-servicebus-transfer/0"

@@ -2,6 +2,10 @@
 
 The fields are those of Service Bus's QueueDescription, TopicDescription and SubscriptionDescription.
 Durations are whole milliseconds; ``None`` means never, or the maximum.
+
+Paths come from peers that are not yet authenticated, with or without the address of a namespace in front: the Python
+SDK writes ``sb://host/orders`` where the JavaScript SDK and sbpair write ``orders``. Their length is checked first, and
+parsing is linear.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypedDict, TypeVar
 
-from sbpair.broker.errors import InvalidDescriptionError, InvalidNameError
 from sbpair.pair.ground.entity_settings import (
     DAY,
     DELETE_WHEN_IDLE,
@@ -34,6 +37,7 @@ from ..errors import (
     FixedAtCreationError,
     ForwardingSessionsError,
     InvalidDescriptionError,
+    InvalidNameError,
     NotSupportedError,
 )
 

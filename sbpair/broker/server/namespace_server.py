@@ -20,9 +20,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sbpair.broker.errors import StoreFailedError
-from sbpair.broker.frontends.namespace_frontend import NamespaceFrontend
-
 from ..access import Verifier
 from ..clock import Clock, ClockReading
 from ..entities.namespace import Namespace
@@ -38,15 +35,19 @@ from .unread_limit import UnreadLimit
 from .wire import AmqpWire
 
 if TYPE_CHECKING:
-    from sbpair.broker.store.sqlite import SqliteStore
-
     from ..store.sqlite import SqliteStore
     from .audit_writer import AuditWriter
 
 
 class Commits:
-    """Decides when a namespace's answers are sent.
+    """Decides when a namespace's answers are sent: none leaves before the changes it reports are on disk.
 
+        a turn of the loop       everything that arrived in it shares a commit
+        a commit in progress     answers produced before it began wait for it, and for no later one
+        the next commit          begins when that one is done, with everything that arrived meanwhile
+        no store                 answers leave at once
+
+    A failed commit ends the server: the state on disk is unknown, and the answers that waited are never sent.
     ``fail`` is called with the error of the commit that failed.
     """
 

@@ -465,7 +465,11 @@ REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescrip
 
 
 class Settlements(Generic[T]):
-    """The settlements that are due, and those that are sent but not confirmed; each carries an item of the owner."""
+    """The settlements that are due, and those that are sent but not confirmed; each carries an item of the owner.
+
+    add() --> due --flush()--> one disposition for each run --> the broker's answer
+                                       '-- the link ends first: end()
+    """
 
     def __init__(self, answered: Callable[[T, DeliveryState | None], None]) -> None:
         """``answered`` is called with each item and the broker's answer."""

@@ -192,7 +192,10 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The constant bytes of a message, and the positions of its aliases and kept parts."""
+    """The constant bytes of a message, and the positions of its aliases and kept parts.
+
+    For each combination of alias values, the beginning of the message that is forwarded.
+    """
 
     constant: struct.Struct
     bytes_there: tuple[bytes, ...]
@@ -218,7 +221,16 @@ class Shape:
 
 
 class Shapes:
-    """The last shape for each offset of the body."""
+    """The last shape for each offset of the body: restores a message like an earlier one without walking it.
+
+        parked    header | annotations | properties | application properties | one body
+        constant    all     all but the contents of the values        `--------- any
+        forward   header' + annotations' | the same |  head' | kept entries | the same
+
+    Messages of one sender usually have the same keys, types and sizes before the body, and these determine every
+    position. A message whose properties change, that has a deadline, or that keeps annotations of its own is restored
+    at length every time.
+    """
 
     __slots__ = ("_bytes", "_lessons", "_shapes")
 

@@ -46,7 +46,14 @@ MAX_WAITING = 2**20  # bytes that may arrive while requests wait
 
 
 class UnreadAnswers:
-    """Counts the unread answers of one connection, and keeps the events that wait until the client reads."""
+    """Counts the unread answers of one connection, and keeps the events that wait until the client reads.
+
+        a request arrives while more than MAX_UNREAD bytes are unread    it waits, and everything behind it
+        the client reads                                                 the waiting requests are answered
+        it sends MAX_WAITING bytes more meanwhile                        its connection is closed
+
+    A peek of 150 bytes is answered with up to a megabyte, so one read of the socket can ask for hundreds of megabytes.
+    """
 
     __slots__ = ("_sessions", "_waited", "size", "waiting")
 

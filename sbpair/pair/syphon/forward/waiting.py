@@ -1,6 +1,7 @@
 """The answers to forwards, and the messages that wait after one: in the order in which they will be sent, or alone.
 
-An entity that rejects one message may accept the next, so only that message waits, and the others go on.
+An entity that rejects one message may accept the next, so only that message waits, and the others go on. An
+entity is held only when its answers show that it accepts almost none.
 """
 
 from __future__ import annotations
