@@ -7,11 +7,12 @@ through the link. There is one node for each link.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from sbpair.pair.amqp.events import CreditGranted, DispositionReceived, MessageReceived
 from sbpair.pair.amqp.link import ReceiverLink, SenderLink
 from sbpair.pair.amqp.performatives import Condition, DeliveryState
+from sbpair.pair.amqp.session import Session
 
 from ...clock import ClockReading
 from ...entities.queue import Queue
@@ -19,9 +20,6 @@ from ...entities.transaction import Transaction
 from ...errors import BrokerError
 from ..namespace_frontend import NamespaceFrontend
 from .claims import Claims
-
-if TYPE_CHECKING:
-    from .client_connection import UnreadAnswers
 
 
 class ConnectionLinks(Protocol):
@@ -37,6 +35,17 @@ class ConnectionLinks(Protocol):
 
     def refused(self, state: DeliveryState | None, error: BrokerError) -> None:
         """Report a refused operation: if ``state`` makes it part of a transaction, the transaction fails."""
+
+
+class Answers(Protocol):
+    """The answers that a client has not read yet."""
+
+    def answered(self, size: int, session: Session) -> None:
+        """Count an answer on a link of ``session``."""
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether the next request must wait."""
 
 
 class ConnectionContext(Hashable, Protocol):
@@ -67,7 +76,7 @@ class ConnectionContext(Hashable, Protocol):
         """Whether the client is not reading; nothing is delivered while it is not."""
 
     @property
-    def answers(self) -> UnreadAnswers:
+    def answers(self) -> Answers:
         """The answers that the client has not read yet."""
 
     @property
