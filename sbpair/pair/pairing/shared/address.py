@@ -26,9 +26,9 @@ from azure.servicebus import ServiceBusClient, TransportType
 from sbpair.pair.auth.caching import caching
 from sbpair.pair.auth.connection_string import NamespaceAccess, at_host, fields_of, parse, resolve
 from sbpair.pair.auth.credential import token_source
+from sbpair.pair.auth.dialling import BoundedHandshake, CaFileUnusableError, trusting
 from sbpair.pair.auth.held_failure import HeldFailure
 from sbpair.pair.auth.route import Proxy, Route
-from sbpair.pair.auth.tls import BoundedHandshake, CaFileUnusableError, trusting
 from sbpair.pair.envelope.names import label_of_backlogs, namespace_label
 from sbpair.pair.ground.own_copy import own_copy
 from sbpair.pair.ground.side import Side
