@@ -23,7 +23,7 @@ from sbpair.pair.auth.connection_string import parse
 from sbpair.pair.auth.dialling import BoundedHandshake, trusting
 from sbpair.pair.auth.route import Route
 from sbpair.pair.ground.side import Side
-from sbpair.pair.pairing.shared.service_order import ServiceOrder
+from sbpair.pair.pairing.shared.administration import ServiceOrder
 
 NAMES = {Side.PRIMARY: "contoso", Side.SECONDARY: "contoso-dr"}
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from azure.servicebus import aio
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    from sbpair.pair.pairing.shared.service_order import Exchanged, Report
+    from sbpair.pair.pairing.shared.administration import Exchanged, Report
 
 
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
@@ -315,8 +315,7 @@ class SdkNamespace:
         """
         from azure.servicebus.management import ServiceBusAdministrationClient
 
-        from sbpair.pair.pairing.shared.sdk_dialling import AdministrationTransport
-        from sbpair.pair.pairing.shared.service_order import ServiceOrder
+        from sbpair.pair.pairing.shared.administration import AdministrationTransport, ServiceOrder
 
         credential: object = self._cached
         if bridge is not None and inspect.iscoroutinefunction(getattr(credential, "get_token", None)):
