@@ -8,7 +8,7 @@
     half open, silent  (another send asks: primary_breaker.py) ------------------------------|
     failed over        (health.py) ----------------------------------------------------------|
                                                                                              v
-                       backlog_sends.py, ordered_sends.py ------> Stored
+                       backlogs.py, ordered_sends.py ----------> Stored
                           '-- all failed: SpoolMessages; or Pause, and the primary again; or Stranded
 
 With ``suspect_policy="raise"``, a send that fails before the entity has failed over is retried, and its last error
@@ -44,7 +44,7 @@ from ..events import (
     SendRaised,
 )
 from ..outcome import Classification, Failure, ParkReason, Refused, Stored, Stranded
-from .backlog_sends import BacklogSends, is_filling
+from .backlogs import BacklogSends, BacklogSize, Room, Rotation, SideBreaker, is_filling
 from .condition import EntityCondition
 from .due import Pings, Timers
 from .failing_keys import FailingKeys
@@ -58,11 +58,10 @@ from .health import (
 from .ordered_sends import OrderedSends
 from .patience import MIN_PATIENCE, Patience, Waiting, transfer_seconds, without_transfer
 from .retry import NO_RETRIES, RetryPolicy, busy_pause
-from .room import BacklogSize, Room
-from .rotation import Choice, Rotation, SideBreaker
 from .steps import (
     Attempt,
     CaughtUpError,
+    Choice,
     CreateBacklog,
     Pause,
     Peek,

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from ..outcome import Classification, Outcome, ParkReason
 from .patience import Waiting
 from .retry import RetryPolicy
-from .rotation import Choice
 
 MAX_RESERVE_SECONDS, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
 MAX_BUSY_SECONDS, BUSY_SHARE = (
@@ -129,6 +128,14 @@ def is_accepted(result: Result | None) -> bool:
 
 Step = Attempt | Pause | CreateBacklog | SpoolMessages | Peek
 SendFlow = Generator[Step, Result, Outcome]
+
+
+@dataclass(slots=True)
+class Choice:
+    """A sender's own backlog queue, None until it first needs one, and its substitute."""
+
+    backlog: int | None = None
+    stand_in: int | None = None
 
 
 @dataclass(slots=True)

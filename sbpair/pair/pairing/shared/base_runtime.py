@@ -30,12 +30,12 @@ from sbpair.pair.envelope.ordering import Numbering
 from sbpair.pair.ground.side import Side
 from sbpair.pair.tracing import current
 
+from ..decide.backlogs import BacklogSize
 from ..decide.health import EntityState
 from ..decide.pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
 from ..decide.patience import Patience, transfer_seconds
 from ..decide.retry import NO_RETRIES
-from ..decide.room import BacklogSize
-from ..decide.rotation import Choice
+from ..decide.steps import Choice
 from ..errors import ParkedMessageTooLargeError
 from ..events import (
     EntityFailedOver,
