@@ -12,10 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from functools import partial
+from itertools import repeat
 
 from sbpair.pair.ground.emitter import Repeats, call_all, fields_of
-from sbpair.pair.ground.interruptible import moving
 from sbpair.pair.tracing import current
 from sbpair.pair.tracing.current import Attributes, Tracing
 
@@ -93,7 +92,8 @@ class EventDispatcher:
 
     def take(self, pending: list[PairingEvent]) -> None:
         """Add events as :meth:`put`, and empty ``pending``; a signal in between loses no event."""
-        self._undelivered.extend(moving(partial(pending.pop, 0), len(pending)))
+        # in one instruction, as moving() of interruptible.py
+        self._undelivered.extend(map(pending.pop, repeat(0, len(pending))))
 
     def deliver(self) -> None:
         """Log the events that were put, and pass them to the callbacks, to each in the same order.
@@ -104,7 +104,7 @@ class EventDispatcher:
         while undelivered:
             taken: list[bool] = []
             try:
-                taken.extend(moving(batons.pop))
+                taken.extend(map(batons.pop, (0,)))  # as above
                 while undelivered:
                     self._deliver(undelivered[0])
                     undelivered.popleft()
