@@ -44,7 +44,7 @@ TRIES = 5
 SHORT = 60  # lines
 MOST = {
     "healthy send": 11,
-    "redirected send": 19,
+    "redirected send": 18,
     "parked message home": 48,
     "backlog list": 18,
     "accepted and committed": 31,

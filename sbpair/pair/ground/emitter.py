@@ -135,19 +135,15 @@ class Emitter(Generic[EventT]):
             level = self._repeats.level_of(line, name, words)
             words.pop("at", None)  # the record has a time of its own
             self._logger.log(level, "%s", line.text(event), extra={"event": name, "fields": words})
-        call_all(self._callbacks, event, self._logger)
+        for callback in list(self._callbacks):
+            try:
+                callback(event)
+            except failures_of_callbacks():
+                self._logger.exception("a callback failed on %s", type(event).__name__)
 
 
-def call_all(callbacks: Iterable[Callable[[EventT], object]], event: EventT, logger: logging.Logger) -> None:
-    """Call each of ``callbacks`` with ``event``; their errors are logged."""
-    for callback in list(callbacks):
-        try:
-            callback(event)
-        except _failures():  # a failing callback must not stop the emitter
-            logger.exception("a callback failed on %s", type(event).__name__)
-
-
-def _failures() -> tuple[type[BaseException], ...]:
+def failures_of_callbacks() -> tuple[type[BaseException], ...]:
+    """Return what a callback may raise without stopping those that call it."""
     from asyncio import CancelledError  # late: a blocking client does without, and few callbacks fail
 
     return Exception, CancelledError
