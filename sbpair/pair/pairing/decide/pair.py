@@ -55,7 +55,6 @@ from .health import (
     HealthPolicy,
     Transition,
 )
-from .ordered_sends import OrderedSends
 from .patience import MIN_PATIENCE, Patience, Waiting, transfer_seconds, without_transfer
 from .retry import NO_RETRIES, RetryPolicy, busy_pause
 from .steps import (
@@ -79,6 +78,8 @@ from .steps import (
 
 if TYPE_CHECKING:
     from random import Random
+
+    from .ordered_sends import OrderedSends
 
 __all__ = [
     "Attempt",
@@ -152,6 +153,8 @@ class Pair:
             self.rotation, rng, self._events, self.room, secondary, Patience(attempt_timeout)
         )
         if keeps_order:
+            from .ordered_sends import OrderedSends  # late: most clients keep no order
+
             self.ordered = OrderedSends(backlog_count, retry, rng, self._events, self.room, secondary)
 
     # -- entity state

@@ -11,7 +11,6 @@ import logging
 import math
 import os
 import random
-import secrets
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,6 @@ from azure.servicebus.exceptions import (
 
 from sbpair.pair.envelope import copies
 from sbpair.pair.envelope.names import path_key
-from sbpair.pair.envelope.ordering import Numbering
 from sbpair.pair.ground.side import Side
 from sbpair.pair.tracing import current
 
@@ -68,6 +66,8 @@ from .time_limits import MAX_PING_SECONDS
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
+    from sbpair.pair.envelope.ordering import Numbering
+
     from ..request.request import SendRequest
 
 
@@ -89,6 +89,7 @@ class BaseRuntime:
     """The state of one paired client, blocking or asyncio."""
 
     _pools: Mapping[str, Pool[Any]]
+    _numbering: Numbering  # where order is kept
 
     def __init__(
         self,
@@ -158,7 +159,10 @@ class BaseRuntime:
 
     def _begin_order(self) -> None:
         """Start numbering the messages that this process parks, from 1, under a name that no other process has."""
-        self._numbering = Numbering(secrets.token_hex(8), wall_clock(time.monotonic()))
+        if self.keeps_order:
+            from sbpair.pair.envelope.ordering import Numbering  # late: most clients keep no order
+
+            self._numbering = Numbering(os.urandom(8).hex(), wall_clock(time.monotonic()))
 
     def _keep_order(self, path: str, request: SendRequest) -> None:
         """Let the parked copies of an ordered session carry its parked id and their stamps."""
