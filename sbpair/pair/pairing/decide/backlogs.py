@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..events import BacklogFilling, BacklogReturned, BacklogWithdrawn, MessageParked, PairingEvent
@@ -55,11 +54,13 @@ MAX_SHARE_SECONDS = 10.0  # seconds, where another queue is left
 MIN_SHARE_SECONDS = 2.0  # seconds; with less time left, one backlog queue gets all of it
 
 
-@dataclass(slots=True)
 class _Quarantine:
-    until: float
-    failures: int
-    tried_until: float = -math.inf  # until then a sender may be trying it
+    __slots__ = ("failures", "tried_until", "until")
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.failures = 0
+        self.tried_until = -math.inf  # until then a sender may be trying it
 
     @property
     def ends(self) -> float:
@@ -122,7 +123,7 @@ class Rotation:
 
         A failure reported during a quarantine is the same failure seen by another sender, and does not extend it.
         """
-        record = self._out.setdefault(backlog, _Quarantine(until=now, failures=0))
+        record = self._out.setdefault(backlog, _Quarantine(until=now))
         record.tried_until = -math.inf
         if record.until <= now:
             record.failures += 1
@@ -236,11 +237,13 @@ class Filling(NamedTuple):
     threshold: float
 
 
-@dataclass(slots=True)
 class _Queue:
-    parked: int = 0  # bytes, since the service was asked or the outage began
-    counted: BacklogSize | None = None
-    warned: float = 0.0
+    __slots__ = ("counted", "parked", "warned")
+
+    def __init__(self) -> None:
+        self.parked = 0  # bytes, since the service was asked or the outage began
+        self.counted: BacklogSize | None = None
+        self.warned = 0.0
 
     @property
     def size(self) -> int:

@@ -130,15 +130,17 @@ Step = Attempt | Pause | CreateBacklog | SpoolMessages | Peek
 SendFlow = Generator[Step, Result, Outcome]
 
 
-@dataclass(slots=True)
 class Choice:
     """A sender's own backlog queue, None until it first needs one, and its substitute."""
 
-    backlog: int | None = None
-    stand_in: int | None = None
+    __slots__ = ("backlog", "stand_in")
+
+    def __init__(self, backlog: int | None = None) -> None:
+        self.backlog = backlog
+        self.stand_in: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SendState:
     """The state of one send."""
 

@@ -15,7 +15,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -503,12 +502,14 @@ def time_left(until: float) -> float:
     return left
 
 
-@dataclass(slots=True)
 class Times:
     """The sends of one side and outcome: how many ended within each bound, and the sum of their seconds."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    total: float = 0.0
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
 
     def add(self, seconds: float) -> None:
         """Count one send."""
