@@ -35,7 +35,8 @@ EVERY = [
 
 def subclasses(kind: type) -> set[type]:
     named = vars(sys.modules[kind.__module__]).values()
-    return {each for each in named if isinstance(each, type) and issubclass(each, kind) and each is not kind}
+    kinds = {each for each in named if isinstance(each, type) and issubclass(each, kind) and each is not kind}
+    return {each for each in kinds if not each.__name__.startswith("_")}
 
 
 def made(kind: type) -> Any:

@@ -89,7 +89,7 @@ def test_the_check_runs_the_tests_of_packages_that_import_changed_files():
 
 
 def test_the_fast_check_runs_changed_tests_and_tests_that_import_changed_files():
-    nearest = check.nearest(["sbpair/pair/pairing/decide/rotation.py", "docs/index.md"])
+    nearest = check.nearest(["sbpair/pair/pairing/decide/backlogs.py", "docs/index.md"])
     assert {"pair/pairing/test_rotation.py", *check.ALWAYS, "test_docs.py"} <= set(nearest)
     assert not {"pair/pairing", "pair/pairing/test_spool_schedule.py"} & set(nearest)
 

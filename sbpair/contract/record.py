@@ -45,7 +45,7 @@ from .plan import Plan, Step
 if TYPE_CHECKING:
     from azure.core.rest import HttpRequest, HttpResponse
 
-    from sbpair.pair.pairing.shared.service_order import Exchanged
+    from sbpair.pair.pairing.shared.administration import Exchanged
 
 FORMAT = 2
 CLAIMS = "$cbs"

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from azure.servicebus.amqp import AmqpAnnotatedMessage
     from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient
 
-    from sbpair.pair.pairing.shared.service_order import Exchanged
+    from sbpair.pair.pairing.shared.administration import Exchanged
 
 CONNECT_TIMEOUT, CLOSE_TIMEOUT = 20.0, 10.0  # seconds
 BATCH = 0x8001_3700  # the message format of a batch

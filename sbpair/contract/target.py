@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    from sbpair.pair.pairing.shared.service_order import Exchanged
+    from sbpair.pair.pairing.shared.administration import Exchanged
 
     from .tapped_socket import NewTap
 

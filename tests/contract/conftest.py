@@ -20,10 +20,10 @@ from sbpair.contract.run import Run
 from sbpair.contract.tapped_socket import NewTap, tapped
 from sbpair.contract.target import Target
 from sbpair.pair.auth.connection_string import parse
+from sbpair.pair.auth.dialling import BoundedHandshake, trusting
 from sbpair.pair.auth.route import Route
-from sbpair.pair.auth.tls import BoundedHandshake, trusting
 from sbpair.pair.ground.side import Side
-from sbpair.pair.pairing.shared.service_order import ServiceOrder
+from sbpair.pair.pairing.shared.administration import ServiceOrder
 
 NAMES = {Side.PRIMARY: "contoso", Side.SECONDARY: "contoso-dr"}
 

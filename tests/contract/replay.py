@@ -54,7 +54,7 @@ from sbpair.pair.amqp.performatives import (
     Transfer,
 )
 from sbpair.pair.amqp.types import Array, Timestamp
-from sbpair.pair.auth.tls import trusting
+from sbpair.pair.auth.dialling import trusting
 from sbpair.pair.ground.side import Side
 
 PATIENCE, LESS = 10.0, 0.5  # seconds to wait for an answer: the first that is missing, and the others

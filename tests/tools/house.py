@@ -44,9 +44,9 @@ TRIES = 5
 SHORT = 60  # lines
 MOST = {
     "healthy send": 11,
-    "redirected send": 23,
+    "redirected send": 18,
     "parked message home": 42,
-    "backlog list": 20,
+    "backlog list": 18,
     "accepted and committed": 28,
 }
 """The files of each way, at most."""

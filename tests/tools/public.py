@@ -42,14 +42,21 @@ def of_object(name: str, value: object) -> Iterator[str]:
     if issubclass(value, enum.Enum):
         yield f"enum {name}: {', '.join(member.name for member in value)}"
         return
-    bases = [
-        base.__name__ for base in value.__bases__ if base.__name__ not in ("object", "Generic", "Protocol")
-    ]
+    bases = [name for name in bases_of(value) if name not in ("object", "Generic", "Protocol")]
     heading = f"class {name}{signature(value)}"
     yield heading + (f" is {', '.join(bases)}" if bases else "")
     for member in sorted(members(value)):
         if f"{member}:" not in heading:  # a field is in the signature already
             yield f"    {member}{signature(inspect.getattr_static(value, member))}"
+
+
+def bases_of(value: type) -> Iterator[str]:
+    """The names of its bases, and for a private one those of its own bases."""
+    for base in value.__bases__:
+        if base.__name__.startswith("_"):
+            yield from bases_of(base)
+        else:
+            yield base.__name__
 
 
 def members(of: type) -> set[str]:

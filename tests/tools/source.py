@@ -36,10 +36,16 @@ def class_of(path: str, name: str) -> ast.ClassDef:
     return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
+def private_bases(node: ast.ClassDef) -> list[str]:
+    """The names of the private classes, of its own module, that a class is based on."""
+    return [base.id for base in node.bases if isinstance(base, ast.Name) and base.id.startswith("_")]
+
+
 def documented_fields(path: str, name: str) -> list[tuple[str, str, str, str]]:
     """(name, type, default, doc) of each field of a dataclass; the doc is the string below the field."""
-    body = class_of(path, name).body
-    found = []
+    node = class_of(path, name)
+    body = node.body
+    found = [field for base in private_bases(node) for field in documented_fields(path, base)]
     for node, after in zip(body, [*body[1:], None], strict=True):
         match node:
             case ast.AnnAssign(target=ast.Name(id=field), annotation=kind) if "ClassVar" not in ast.unparse(
@@ -83,13 +89,17 @@ def commented_members(path: str, name: str) -> list[tuple[str, str, str]]:
 
 
 def documented_classes(path: str) -> list[tuple[str, str, str]]:
-    """(name, first base, first paragraph of the docstring) of each public class of a module."""
+    """(name, first public base, first paragraph of the docstring) of each public class of a module."""
     tree = ast.parse((ROOT / path).read_text("utf-8"))
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    return [
-        (node.name, ast.unparse(node.bases[0]) if node.bases else "", opening(ast.get_docstring(node) or ""))
-        for node in classes
-    ]
+    return [(node.name, _public_base(path, node), opening(ast.get_docstring(node) or "")) for node in classes]
+
+
+def _public_base(path: str, node: ast.ClassDef) -> str:
+    private = private_bases(node)
+    if private:
+        return _public_base(path, class_of(path, private[0]))
+    return ast.unparse(node.bases[0]) if node.bases else ""
 
 
 def opening(docstring: str) -> str:

@@ -156,7 +156,7 @@ def read_plan(path: Path | None) -> ProxyPlan:
 
 
 def _client_side(ca_file: str | None) -> ssl.SSLContext:
-    from sbpair.pair.auth.tls import trusting
+    from sbpair.pair.auth.dialling import trusting
 
     return trusting(ca_file)
 

@@ -165,7 +165,7 @@ def command(
 def _target(argument: NamespaceArgument, side: Side, ca_file: str | None) -> Target:
     from sbpair.contract.tapped_socket import tapped
     from sbpair.contract.target import Target
-    from sbpair.pair.auth.tls import trusting
+    from sbpair.pair.auth.dialling import trusting
 
     return Target(
         argument.namespace(ca_file),

@@ -1,4 +1,4 @@
-"""The one way to open a TCP connection to a host that has several addresses.
+"""The one way to open a TCP connection to a host that has several addresses, and the TLS that follows.
 
     answered last   |--------------------------------X
     IPv6, next           |---------------> connected
@@ -8,6 +8,8 @@
 An address that never answers costs a quarter of a second, not a timeout: then the next address, of the other family
 first, is tried at the same time, and the first connection wins (RFC 8305). The address that answered is the first to be
 tried next time.
+
+For the SDK's connections, also the trusted authorities, and a handshake that is bounded.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import errno
 import os
 import selectors
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -24,10 +27,13 @@ from contextvars import ContextVar
 from itertools import chain, zip_longest
 from typing import Any
 
+import certifi
+
 from sbpair.pair.ground.shortage import lacks_descriptor
 
 STAGGER = 0.25  # seconds before the next address is tried too
 MAX_HOSTS = 1024
+HANDSHAKE_TIMEOUT = 10.0  # seconds; the SDK sets none
 _UNDER_WAY = {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY}
 
 opened: ContextVar[list[socket.socket] | None] = ContextVar("sbpair_opened_sockets", default=None)
@@ -200,3 +206,40 @@ def note_opened(wire: socket.socket) -> None:
     kept = opened.get()
     if kept is not None:
         kept.append(wire)
+
+
+class CaFileUnusableError(ValueError):
+    """A file of trusted certificates cannot be read, or contains none."""
+
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(f"{file!r} is not a file of trusted certificates (PEM): {why}")
+        self.file, self.why = file, why
+
+
+class BoundedHandshake:
+    """A TLS context whose handshake times out; on its own, the SDK waits forever for a silent peer.
+
+    Has only the SSLContext method that the SDK calls.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.context = context
+
+    def wrap_socket(self, sock: socket.socket, *, server_hostname: str | None = None) -> ssl.SSLSocket:
+        sock.settimeout(HANDSHAKE_TIMEOUT)
+        wrapped = self.context.wrap_socket(sock, server_hostname=server_hostname)
+        note_opened(wrapped)
+        return wrapped
+
+
+def trusting(ca_file: str | None) -> ssl.SSLContext:
+    """Return a context that trusts the authorities in this PEM file, or certifi's, as the SDK does.
+
+    Raises CaFileUnusableError when the file cannot be read or holds no certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(ca_file or certifi.where())
+    except (OSError, TypeError, ValueError) as error:  # the last two: not a path
+        raise CaFileUnusableError(str(ca_file), getattr(error, "strerror", None) or str(error)) from error
+    return context

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
     from sbpair.pair.auth.connection_string import NamespaceAccess
     from sbpair.pair.pairing.shared.address import SdkNamespace
-    from sbpair.pair.pairing.shared.service_order import Exchanged, Report
+    from sbpair.pair.pairing.shared.administration import Exchanged, Report
     from sbpair.pair.syphon.daemon import Syphon
     from sbpair.pair.syphon.options import SyphonOptions
 

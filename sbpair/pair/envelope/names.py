@@ -20,8 +20,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 TRANSFER_SEGMENT = "x-servicebus-transfer"
 ORDERED_SEGMENT = "ordered"
@@ -172,8 +172,7 @@ def _remembered_refusal(path: str) -> str | None:
     return next((why for breaks, why in _RULES if breaks(path)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(NamedTuple):
     """The backlog queues found on the secondary."""
 
     present: tuple[str, ...]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
@@ -31,7 +32,9 @@ from azure.servicebus.amqp import (
 from . import aliases as names
 from .aliases import format_duration, format_instant, instant_of, parse_instant
 from .copies import Message, raw, snapshot, text_of, unwrap
-from .ordering import OrderStamp
+
+if TYPE_CHECKING:
+    from .ordering import OrderStamp
 
 Annotations = dict[str | bytes, object]
 

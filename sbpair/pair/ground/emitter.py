@@ -16,7 +16,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -53,13 +53,14 @@ class LogLine(NamedTuple):
         return f"{type(event).__name__}: {self.sentence.format_map(words)}"
 
 
-@dataclass(slots=True)
 class _Repeated:
     """The last log line of one subject, and when it is logged again."""
 
-    seen_at: float
-    due: float
-    interval: float = FIRST_INTERVAL
+    __slots__ = ("due", "interval", "seen_at")
+
+    def __init__(self, now: float) -> None:
+        self.seen_at = self.due = now
+        self.interval = FIRST_INTERVAL
 
 
 class Repeats:
@@ -73,7 +74,7 @@ class Repeats:
         key = (kind, *(_lasting(each) for each in subject))
         known = self._known.pop(key, None)
         if known is None or not 0 <= now - known.seen_at < FORGOTTEN:
-            known = _Repeated(now, now)
+            known = _Repeated(now)
         self._known[key] = known
         if len(self._known) > MAX_SUBJECTS:
             self._known.popitem(last=False)
@@ -135,19 +136,15 @@ class Emitter(Generic[EventT]):
             level = self._repeats.level_of(line, name, words)
             words.pop("at", None)  # the record has a time of its own
             self._logger.log(level, "%s", line.text(event), extra={"event": name, "fields": words})
-        call_all(self._callbacks, event, self._logger)
+        for callback in list(self._callbacks):
+            try:
+                callback(event)
+            except failures_of_callbacks():
+                self._logger.exception("a callback failed on %s", type(event).__name__)
 
 
-def call_all(callbacks: Iterable[Callable[[EventT], object]], event: EventT, logger: logging.Logger) -> None:
-    """Call each of ``callbacks`` with ``event``; their errors are logged."""
-    for callback in list(callbacks):
-        try:
-            callback(event)
-        except _failures():  # a failing callback must not stop the emitter
-            logger.exception("a callback failed on %s", type(event).__name__)
-
-
-def _failures() -> tuple[type[BaseException], ...]:
+def failures_of_callbacks() -> tuple[type[BaseException], ...]:
+    """Return what a callback may raise without stopping those that call it."""
     from asyncio import CancelledError  # late: a blocking client does without, and few callbacks fail
 
     return Exception, CancelledError

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import repeat, starmap
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,10 +24,9 @@ def moving(pop: Callable[[], T], count: int = 1) -> Iterator[T]:
     """Yield ``count`` items as they are popped from their container: ``to.extend(moving(come_from.pop))``.
 
     If ``pop`` and ``extend`` are implemented in C, this is one instruction: no signal and no other thread can come
-    between. When the container is empty, raises what ``pop`` raises; items moved before that stay moved. No item may be
-    None.
+    between. When the container is empty, raises what ``pop`` raises; items moved before that stay moved.
     """
-    return islice(iter(pop, None), count)
+    return starmap(pop, repeat((), count))
 
 
 class Waiter:

@@ -19,10 +19,8 @@ from sbpair.pair.pairing.shared.address import AsyncCredential, LinkSettings, Sd
 from sbpair.pair.pairing.shared.background import AsyncBackgroundService, AsyncServices
 from sbpair.pair.pairing.shared.hearing import hearing
 
-from .administration import AdministrationStandIn
 from .base import BaseClient, BaseNamespace, receiver_keywords
 from .processors import Processors
-from .stand_in import AsyncLoan, StandIn
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from sbpair.pair.processor.tasks import AsyncHandler
 
     from .hosted_syphon import SyphonTask
+    from .stand_in import AsyncLoan, StandIn
 
 
 class PairedNamespace(BaseNamespace):
@@ -216,6 +215,9 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
 
     def stand_in(self) -> StandIn[AsyncLoan]:
         """Return a stand-in for the class ``ServiceBusClient`` that lends this client to a library."""
+        from .administration import AdministrationStandIn  # late: few programs need it
+        from .stand_in import AsyncLoan, StandIn
+
         administration = partial(self._primary.administration, self._runtime.bridge)
         return StandIn(lambda: AsyncLoan(self), AdministrationStandIn(administration, self.state_of))
 

@@ -20,10 +20,8 @@ from sbpair.pair.pairing.shared.address import Credential, LinkSettings, SdkName
 from sbpair.pair.pairing.shared.background import BackgroundService, Services
 from sbpair.pair.pairing.shared.hearing import hearing
 
-from .administration import AdministrationStandIn
 from .base import BaseClient, BaseNamespace, receiver_keywords
 from .processors import Processors
-from .stand_in import Loan, StandIn
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from sbpair.pair.processor.threads import Handler
 
     from .hosted_syphon import SyphonThread
+    from .stand_in import Loan, StandIn
 
 
 class PairedNamespace(BaseNamespace):
@@ -227,6 +226,9 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
 
     def stand_in(self) -> StandIn[Loan]:
         """Return a stand-in for the class ``ServiceBusClient`` that lends this client to a library."""
+        from .administration import AdministrationStandIn  # late: few programs need it
+        from .stand_in import Loan, StandIn
+
         return StandIn(lambda: Loan(self), AdministrationStandIn(self._primary.administration, self.state_of))
 
     def close(self) -> None:

@@ -44,24 +44,30 @@ class PairingEvent:
 
 
 @lean_dataclass
-class EntitySuspected(PairingEvent):
+class _Caused(PairingEvent):
+    """The fields that many events have; making them per class would slow the import, too."""
+
+    cause: str
+
+
+@lean_dataclass
+class _OfSide(PairingEvent):
+    """As above, of the events of one side."""
+
+    side: str
+    cause: str
+
+
+class EntitySuspected(_Caused):
     """A send failed in a way that counts towards failover; the failover interval is running."""
 
-    cause: str
 
-
-@lean_dataclass
-class EntityFailedOver(PairingEvent):
+class EntityFailedOver(_Caused):
     """Sends to the primary entity stopped; its messages are parked."""
 
-    cause: str
 
-
-@lean_dataclass
-class EntityRecovered(PairingEvent):
+class EntityRecovered(_Caused):
     """All senders of the entity use the primary again."""
-
-    cause: str
 
 
 @lean_dataclass
@@ -69,11 +75,8 @@ class EntityReturning(PairingEvent):
     """Pings were accepted after a failover by share or a relapse: more and more sends try the primary."""
 
 
-@lean_dataclass
-class ReturnAborted(PairingEvent):
+class ReturnAborted(_Caused):
     """A trial send during a return failed; its message is parked, and pings start again."""
-
-    cause: str
 
 
 @lean_dataclass
@@ -213,11 +216,8 @@ class LinkProbed(PairingEvent):
     """A link to the primary entity is opened instead of a ping (`probe="link"`); it is not billed."""
 
 
-@lean_dataclass
-class PingFailed(PairingEvent):
+class PingFailed(_Caused):
     """A ping was not accepted; the next follows after the ping interval."""
-
-    cause: str
 
 
 @lean_dataclass
@@ -229,50 +229,28 @@ class HeadroomShort(PairingEvent):
     limit: int
 
 
-@lean_dataclass
-class PairingDisabled(PairingEvent):
+class PairingDisabled(_Caused):
     """Pairing is disabled (`SBPAIR_DISABLE=1`): the client sends to the primary as the SDK alone would."""
 
-    cause: str
 
-
-@lean_dataclass
-class ClassifierFailed(PairingEvent):
+class ClassifierFailed(_Caused):
     """The classifier of the options raised or returned an invalid value; the built-in table was used."""
 
-    cause: str
 
-
-@lean_dataclass
-class SideClosed(PairingEvent):
+class SideClosed(_OfSide):
     """One side was closed on its own; the other must be closed within five seconds."""
 
-    side: str
-    cause: str
 
-
-@lean_dataclass
-class SideFaulted(PairingEvent):
+class SideFaulted(_OfSide):
     """One side refuses the client because of its configuration; it is retried until it accepts."""
 
-    side: str
-    cause: str
 
-
-@lean_dataclass
-class SideRecovered(PairingEvent):
+class SideRecovered(_OfSide):
     """A side that refused the client accepts it again."""
 
-    side: str
-    cause: str
 
-
-@lean_dataclass
-class PairFaulted(PairingEvent):
+class PairFaulted(_OfSide):
     """One side was closed and the other was not closed in time; the client sends nothing more."""
-
-    side: str
-    cause: str
 
 
 @lean_dataclass
@@ -282,8 +260,5 @@ class BacklogsCreated(PairingEvent):
     created: tuple[str, ...]
 
 
-@lean_dataclass
-class BacklogsNotCreated(PairingEvent):
+class BacklogsNotCreated(_Caused):
     """The backlog queues could not be verified or created; retried until they are, and on the next parked send."""
-
-    cause: str

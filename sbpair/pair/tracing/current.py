@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -28,12 +27,14 @@ class SdkSpans(Enum):
     NONE = "none: housekeeping"
 
 
-@dataclass(slots=True)
 class TracedOperation:
     """An operation in progress; fill it in before it ends."""
 
-    stored_in: str = ""
-    messages: int = 0
+    __slots__ = ("messages", "stored_in")
+
+    def __init__(self) -> None:
+        self.stored_in = ""
+        self.messages = 0
 
 
 class Processing(NamedTuple):

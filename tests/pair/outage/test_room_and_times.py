@@ -16,7 +16,7 @@ from sbpair import ObservationOptions, StoredIn
 from sbpair.contract.cli.doctor.facts import SenderSeen
 from sbpair.contract.cli.doctor.probes import read_sender, read_status
 from sbpair.events import BacklogFilling
-from sbpair.pair.pairing.decide import room
+from sbpair.pair.pairing.decide import backlogs
 from sbpair.pair.pairing.shared.base_runtime import BaseRuntime
 from tests.pair.outage.conftest import AsyncPairing, Either, Pairing
 from tests.pair.outage.test_watched_client import PAGES, page
@@ -159,7 +159,7 @@ async def test_parked_messages_do_not_wake_the_timers(
 def test_the_first_parked_message_has_the_sizes_asked_for_while_no_other_timer_runs(
     pairing: Pairing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "FIRST_LOOK", 0.1)
+    monkeypatch.setattr(backlogs, "FIRST_LOOK", 0.1)
     client = pairing.client(ping=60, backlogs=1)
     sender = client.get_queue_sender("orders")
     client.hold("orders")

@@ -11,7 +11,7 @@ import pytest
 from sbpair.pair.pairing.decide.health import HealthPolicy
 from sbpair.pair.pairing.decide.pair import Attempt, Pair, Result, SendFlow, Step
 from sbpair.pair.pairing.decide.retry import NO_RETRIES, RetryPolicy
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.outcome import Classification, Failure, Outcome
 from sbpair.pair.pairing.shared import base_runtime, failures, sides
 from tests.pair.pairing.quiet_runtime import NOW

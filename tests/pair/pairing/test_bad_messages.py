@@ -9,7 +9,7 @@ import pytest
 from sbpair import EntityState
 from sbpair.events import BacklogWithdrawn
 from sbpair.pair.pairing.decide.pair import Attempt, Result, SpoolUse, Step
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.outcome import Outcome, Refused, Stored, Stranded
 from tests.pair.pairing.conftest import Driver
 

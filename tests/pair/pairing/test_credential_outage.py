@@ -14,7 +14,7 @@ from azure.core.exceptions import ClientAuthenticationError
 from sbpair.pair.auth.token_memory import TokenMemory
 from sbpair.pair.pairing.decide.pair import Attempt, Pair, Pause, Result, SendFlow, SpoolUse, Step
 from sbpair.pair.pairing.decide.retry import RetryPolicy
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.events import EntityFailedOver
 from sbpair.pair.pairing.outcome import Outcome, Stored
 from sbpair.pair.pairing.request.classify import Phase, classify

@@ -89,6 +89,22 @@ def test_an_interrupted_callback_does_not_hold_up_the_events_that_follow() -> No
     assert received == [event(2), event(3)]
 
 
+class Incomparable(EntitySuspected):
+    """An event whose comparison fails, as code in Python can when a signal comes."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError
+
+    __hash__ = EntitySuspected.__hash__
+
+
+@pytest.mark.spec("R-100")
+def test_no_code_that_a_signal_can_interrupt_runs_while_events_are_taken() -> None:
+    dispatcher, pending = EventDispatcher(), [event(1), Incomparable(2.0, "orders", "no answer"), event(3)]
+    dispatcher.take(pending)
+    assert not pending
+
+
 @pytest.mark.spec("R-95")
 def test_every_observer_gets_events_in_causal_order_despite_a_slow_callback() -> None:
     dispatcher, received = EventDispatcher(), []

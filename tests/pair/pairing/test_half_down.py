@@ -14,10 +14,11 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbpair.pair.pairing.decide.attempts import RecentAttempts
+from sbpair.pair.pairing.decide.backlogs import EVIDENCE
 from sbpair.pair.pairing.decide.failing_keys import ASIDE, FORGOTTEN, MAX_KEYS, FailingKeys
 from sbpair.pair.pairing.decide.health import EntityHealth, EntityState, HealthPolicy
 from sbpair.pair.pairing.decide.pair import Attempt, Result
-from sbpair.pair.pairing.decide.rotation import EVIDENCE, Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.events import (
     EntityRecovered,
     EntityReturning,

@@ -17,6 +17,7 @@ from sbpair.pair.envelope.ordering import SessionPlace
 from sbpair.pair.ground.side import Side
 from sbpair.pair.pairing.decide import (
     attempts,
+    backlogs,
     due,
     failing_keys,
     fence,
@@ -25,8 +26,7 @@ from sbpair.pair.pairing.decide import (
     pair_state,
     patience,
     primary_breaker,
-    room,
-    rotation,
+    steps,
 )
 from sbpair.pair.pairing.decide.due import LOST_AFTER
 from sbpair.pair.pairing.decide.health import EntityHealth, EntityState, HealthPolicy
@@ -229,24 +229,24 @@ def test_no_session_is_reordered_or_blocked_wherever_its_fence_was_interrupted()
 
 @pytest.mark.spec("B-16")
 def test_all_queues_return_to_rotation_wherever_it_was_interrupted() -> None:
-    acts: list[Callable[[rotation.Rotation], object]] = [
+    acts: list[Callable[[backlogs.Rotation], object]] = [
         lambda each: each.failed(0, 0.0),
         lambda each: each.begun(0, 10.0),
         lambda each: each.failed(0, 10.0),
         lambda each: each.failed(1, 10.0),
-        lambda each: each.pick(rotation.Choice(), 10.0),
+        lambda each: each.pick(steps.Choice(), 10.0),
         lambda each: each.failed(2, 10.0),
         lambda each: each.succeeded(1, 11.0),
     ]
-    for queues in lives(lambda: rotation.Rotation(3, Random(1)), acts, rotation):
+    for queues in lives(lambda: backlogs.Rotation(3, Random(1)), acts, backlogs):
         queues.succeeded(1, 12.0)
         assert 1 in queues.available(12.0)
         if len(queues.available(12.0)) < 3:  # not all had failed: the others end by themselves
-            assert queues.available(12.0 + rotation.MAX_QUARANTINE_SECONDS) == [0, 1, 2]
-    queues = rotation.Rotation(3, Random(1))
+            assert queues.available(12.0 + backlogs.MAX_QUARANTINE_SECONDS) == [0, 1, 2]
+    queues = backlogs.Rotation(3, Random(1))
     for act in acts[:-1]:
         act(queues)
-    for interrupted in lives(lambda: copy.deepcopy(queues), acts[-1:] * 2, rotation):
+    for interrupted in lives(lambda: copy.deepcopy(queues), acts[-1:] * 2, backlogs):
         interrupted.succeeded(1, 12.0)
         assert interrupted.available(12.0) == [0, 1, 2]
 
@@ -254,16 +254,16 @@ def test_all_queues_return_to_rotation_wherever_it_was_interrupted() -> None:
 @pytest.mark.spec("B-16")
 def test_the_secondary_breaker_probes_and_closes_wherever_it_was_interrupted() -> None:
     error = OSError("away")
-    acts: list[Callable[[rotation.SideBreaker], object]] = [
+    acts: list[Callable[[backlogs.SideBreaker], object]] = [
         lambda each: each.failed(0, error, 0.0, is_only=True),
         lambda each: each.failed(0, error, 1.0, is_only=True),
         lambda each: each.may_ask(3.0),
         lambda each: each.failed(1, error, 3.0),
         lambda each: each.succeeded(4.0),
     ]
-    for breaker in lives(lambda: rotation.SideBreaker(Random(1)), acts, rotation):
+    for breaker in lives(lambda: backlogs.SideBreaker(Random(1)), acts, backlogs):
         if breaker.is_open:  # its success was interrupted
-            assert breaker.may_ask(4.0 + 1.25 * rotation.TRIAL_INTERVAL)
+            assert breaker.may_ask(4.0 + 1.25 * backlogs.TRIAL_INTERVAL)
             breaker.succeeded(6.0)
         assert breaker.may_ask(6.0)
         breaker.failed(0, error, 20.0, is_only=True)
@@ -272,20 +272,20 @@ def test_the_secondary_breaker_probes_and_closes_wherever_it_was_interrupted() -
 
 @pytest.mark.spec("B-16")
 def test_the_fill_level_of_a_queue_is_right_wherever_its_update_was_interrupted() -> None:
-    found = {0: room.BacklogSize(500, 1000, 5)}
-    acts: list[Callable[[room.Room], object]] = [
+    found = {0: backlogs.BacklogSize(500, 1000, 5)}
+    acts: list[Callable[[backlogs.Room], object]] = [
         lambda each: each.parked(0, 100, 0.0),
         lambda each: each.outage_ended(),
         lambda each: each.parked(0, 100, 1.0),
         lambda each: each.due(100.0),
         lambda each: each.measure(found),
     ]
-    for queues in lives(lambda: room.Room(Random(1)), acts, room):
+    for queues in lives(lambda: backlogs.Room(Random(1)), acts, backlogs):
         queues.parked(0, 10, 200.0)
         assert queues.next_timer() is not None
         assert queues.levels()[0].size in (510, 10, 110, 210)  # found, or parked since the outage began
         queues.measure(found)
-        assert queues.levels() == {0: room.BacklogLevel(500, 1000, 5)}
+        assert queues.levels() == {0: backlogs.BacklogLevel(500, 1000, 5)}
 
 
 @pytest.mark.spec("B-16")

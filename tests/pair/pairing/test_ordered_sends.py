@@ -12,7 +12,7 @@ from sbpair.pair.pairing.decide.fence import PEEK_EVERY
 from sbpair.pair.pairing.decide.ordered_sends import MAX_PEEK_SECONDS
 from sbpair.pair.pairing.decide.pair import Attempt, CreateBacklog, Pause, Peek, Result
 from sbpair.pair.pairing.decide.retry import RetryPolicy
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.events import FenceOpened, FenceUnproved, MessageParked, SendRaised
 from sbpair.pair.pairing.outcome import Classification, Failure, Outcome, Refused, Stored, Stranded
 

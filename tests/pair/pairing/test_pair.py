@@ -9,7 +9,7 @@ import pytest
 
 from sbpair.pair.pairing.decide.health import EntityState
 from sbpair.pair.pairing.decide.pair import Attempt, CreateBacklog, Pause, Result, Step
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.events import (
     EntityFailedOver,
     EntityRecovered,

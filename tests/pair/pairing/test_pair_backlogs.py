@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sbpair.pair.pairing.decide.pair import Attempt, CreateBacklog, Result, Step
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.events import (
     BacklogReturned,
     BacklogWithdrawn,

@@ -14,7 +14,7 @@ from sbpair.pair.pairing.decide.health import EntityState
 from sbpair.pair.pairing.decide.pair import Attempt, Pause, Result, SendFlow, Step
 from sbpair.pair.pairing.decide.primary_breaker import PrimaryBreaker
 from sbpair.pair.pairing.decide.retry import RetryPolicy
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.events import SendRaised
 from sbpair.pair.pairing.outcome import Classification, Failure, Outcome, Refused, Stored
 

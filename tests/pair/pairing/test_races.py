@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sbpair.pair.pairing.decide.health import EntityState
 from sbpair.pair.pairing.decide.pair import Attempt, Result, SendFlow, Step
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.events import BacklogWithdrawn, EntityFailedOver, EntityRecovered, MessageParked
 from sbpair.pair.pairing.outcome import Classification, Failure, Outcome, Stored
 from tests.pair.pairing.conftest import Driver, make_pair

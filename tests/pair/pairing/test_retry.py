@@ -16,8 +16,7 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from sbpair.pair.pairing.decide.health import EntityState
 from sbpair.pair.pairing.decide.pair import Attempt, Pause, Result, Step, primary_flow
 from sbpair.pair.pairing.decide.retry import NO_RETRIES, RetryPolicy
-from sbpair.pair.pairing.decide.rotation import Choice
-from sbpair.pair.pairing.decide.steps import Retries
+from sbpair.pair.pairing.decide.steps import Choice, Retries
 from sbpair.pair.pairing.events import EntitySuspected
 from sbpair.pair.pairing.outcome import Failure, Refused, Stored
 

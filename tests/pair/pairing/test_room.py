@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 
+from sbpair.pair.pairing.decide.backlogs import CREATED_LIMIT, FIRST_LOOK, LOOK_EVERY, BacklogSize, Room
 from sbpair.pair.pairing.decide.pair import Result
-from sbpair.pair.pairing.decide.room import CREATED_LIMIT, FIRST_LOOK, LOOK_EVERY, BacklogSize, Room
 from sbpair.pair.pairing.events import BacklogFilling, MessageParked
 from sbpair.pair.pairing.shared.backlog import Backlogs
 from tests.pair.pairing.conftest import Driver

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from sbpair.pair.pairing.decide.rotation import FIRST_QUARANTINE, MAX_QUARANTINE_SECONDS, Choice, Rotation
+from sbpair.pair.pairing.decide.backlogs import FIRST_QUARANTINE, MAX_QUARANTINE_SECONDS, Rotation
+from sbpair.pair.pairing.decide.steps import Choice
 
 
 def rotation(count: int = 10, seed: int = 1) -> Rotation:

@@ -24,7 +24,7 @@ from sbpair.events import (
 )
 from sbpair.pair.pairing.decide.pair import Attempt, Result
 from sbpair.pair.pairing.decide.retry import RetryPolicy
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.options import is_disabled
 from sbpair.pair.pairing.outcome import Classification
 from sbpair.pair.pairing.request.classify import Phase, classify

@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusMessage
 
 from sbpair.pair.pairing.decide.pair import Attempt
 from sbpair.pair.pairing.decide.pair import SpoolMessages as SpoolStep
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.outcome import Stranded
 from sbpair.pair.pairing.request.request import Cancellation, SendRequest, freeze
 from sbpair.pair.pairing.shared.base_runtime import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.pairing.outcome import BOUNDS, Failure, Refused, SendTimes, Stored, Stranded
+from sbpair.pair.pairing.outcome import Failure, Refused, Stored, Stranded
+from sbpair.pair.pairing.shared.base_runtime import BOUNDS, SendTimes
 
 pytestmark = pytest.mark.spec("H-53")
 

@@ -29,8 +29,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.spec("R-100")
 
 ROOM = (
-    *("blocking.runtime", "blocking.sender", "blocking.sender_pool", "decide.backlog_sends", "decide.fence"),
-    *("decide.health", "decide.ordered_sends", "decide.pair", "decide.rotation", "decide.steps"),
+    *("blocking.runtime", "blocking.sender", "blocking.sender_pool", "decide.backlogs", "decide.fence"),
+    *("decide.health", "decide.ordered_sends", "decide.pair", "decide.steps"),
     *(
         "request.request",
         "shared.base_runtime",

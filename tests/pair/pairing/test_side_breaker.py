@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sbpair.pair.pairing.decide.backlogs import SideBreaker
 from sbpair.pair.pairing.decide.pair import Attempt, Pause, Result, Step
-from sbpair.pair.pairing.decide.rotation import SideBreaker
 from sbpair.pair.pairing.events import BacklogWithdrawn
 from sbpair.pair.pairing.outcome import Failure, Stored, Stranded
 

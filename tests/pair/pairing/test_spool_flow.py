@@ -18,7 +18,7 @@ from sbpair.pair.pairing.decide.pair import (
     SpoolUse,
     Step,
 )
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.errors import SpoolFullError
 from sbpair.pair.pairing.events import MessageSpooled, SendRaised
 from sbpair.pair.pairing.outcome import Classification, Failure, Outcome, Refused, Stored, Stranded

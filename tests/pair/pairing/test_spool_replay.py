@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusErro
 
 from sbpair import PairedNamespaceOptions
 from sbpair.pair.pairing.decide.pair import CaughtUpError
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.errors import SpoolError, SpoolFullError
 from sbpair.pair.pairing.events import MessageParked, PairingEvent, SpooledMessageRefused, SpoolReplayed
 from sbpair.pair.pairing.outcome import Failure, Outcome, Refused, Stored, Stranded

@@ -6,7 +6,14 @@ import ast
 import re
 from collections.abc import Callable
 
-from tests.tools.source import class_of, commented_members, documented_classes, documented_fields, table
+from tests.tools.source import (
+    class_of,
+    commented_members,
+    documented_classes,
+    documented_fields,
+    private_bases,
+    table,
+)
 
 EVENT_HOMES = (
     ("sender", "sbpair/pair/pairing/events.py"),
@@ -63,7 +70,9 @@ def journal_events() -> dict[str, tuple[str, dict[str, str], str]]:
 
 
 def _is_event(path: str, name: str) -> bool:
-    return any("dataclass" in ast.unparse(decorator) for decorator in class_of(path, name).decorator_list)
+    node = class_of(path, name)
+    is_made = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+    return is_made or any(_is_event(path, base) for base in private_bases(node))
 
 
 def journal_schema() -> dict[str, dict[str, str]]:

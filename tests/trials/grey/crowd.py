@@ -17,7 +17,7 @@ from random import Random
 from sbpair.pair.pairing.decide.health import EntityState
 from sbpair.pair.pairing.decide.pair import Attempt, Pair, Pause, Result, SendFlow, Step
 from sbpair.pair.pairing.decide.retry import RetryPolicy
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.options import PairedNamespaceOptions
 from sbpair.pair.pairing.outcome import Outcome, Stored
 

@@ -40,7 +40,7 @@ from sbpair.pair.pairing.decide.pair import (
     Step,
 )
 from sbpair.pair.pairing.decide.retry import RetryPolicy
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.outcome import Failure, Outcome, Stored, Stranded
 from sbpair.pair.pairing.request.classify import Phase, classify
 from sbpair.pair.pairing.shared.turns import TaskTurns

@@ -17,7 +17,7 @@ from random import Random
 from sbpair.pair.envelope.copies import Message
 from sbpair.pair.pairing import events
 from sbpair.pair.pairing.decide.pair import Result
-from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.decide.steps import Choice
 from sbpair.pair.pairing.outcome import Outcome, Stored
 from sbpair.pair.pairing.spool.replay import entry_of
 from sbpair.pair.pairing.spool.schedule import ReplaySchedule

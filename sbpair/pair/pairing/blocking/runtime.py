@@ -38,7 +38,7 @@ from ..decide.pair import (
 )
 from ..decide.pair_state import SideState
 from ..decide.patience import Patience
-from ..decide.rotation import Choice
+from ..decide.steps import Choice
 from ..errors import PairFaultedError
 from ..options import PairedNamespaceOptions
 from ..outcome import Outcome

@@ -14,7 +14,7 @@ A key is a session id or a partition key. Performs no I/O and reads no clock: ti
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from copy import copy
 
 from ..outcome import RememberedFailure
 
@@ -26,13 +26,13 @@ LATELY = 60.0  # seconds to twice as many, in which the share of the others is c
 MAX_KEYS = 1000
 
 
-@dataclass(slots=True)
 class _Sends:
     """Counts of an entity's sends, by the result of their first attempt; those accepted, at any attempt, too."""
 
-    accepted: int = 0
-    accepted_at_first: int = 0
-    failed_at_first: int = 0
+    __slots__ = ("accepted", "accepted_at_first", "failed_at_first")
+
+    def __init__(self) -> None:
+        self.accepted = self.accepted_at_first = self.failed_at_first = 0
 
     def share(self, before: _Sends, own: int) -> float:
         """Return the share of first attempts that failed since ``before``; ``own`` failures are not counted."""
@@ -40,14 +40,15 @@ class _Sends:
         return failed / max(1, failed + self.accepted_at_first - before.accepted_at_first)
 
 
-@dataclass(slots=True)
 class _Key:
-    before: _Sends  # of the entity, when its failures began
-    failures: int = 0  # in a row
-    failed_at_first: int = 0  # of them
-    aside_until: float = 0.0
-    failed_at: float = 0.0
-    cause: RememberedFailure | None = None
+    __slots__ = ("aside_until", "before", "cause", "failed_at", "failed_at_first", "failures")
+
+    def __init__(self, before: _Sends) -> None:
+        self.before = before  # of the entity, when its failures began
+        self.failures = 0  # in a row
+        self.failed_at_first = 0  # of them
+        self.aside_until = self.failed_at = 0.0
+        self.cause: RememberedFailure | None = None
 
 
 class FailingKeys:
@@ -122,13 +123,13 @@ class FailingKeys:
 
     def _turn(self, now: float) -> None:
         if now >= self._turns_at:
-            self._earlier, self._lately = self._lately, replace(self._sends)
+            self._earlier, self._lately = self._lately, copy(self._sends)
             self._turns_at = now + LATELY
 
     def _failing(self, key: str, cause: Exception, now: float) -> _Key:
         entry = self._keys.get(key)
         if entry is None:
-            entry = self._keys[key] = _Key(replace(self._sends))
+            entry = self._keys[key] = _Key(copy(self._sends))
         self._keys.move_to_end(key)
         while len(self._keys) > MAX_KEYS:
             self._keys.popitem(last=False)

@@ -18,11 +18,9 @@ from sbpair.pair.envelope.ordering import SessionPlace, place_of
 
 from ..events import FenceOpened, FenceUnproved, PairingEvent
 from ..outcome import Failure, Refused, Stored, Stranded
-from .backlog_sends import parked
+from .backlogs import Room, SideBreaker, parked
 from .fence import Fence, PeekRequest
 from .retry import RetryPolicy
-from .room import Room
-from .rotation import SideBreaker
 from .steps import (
     Attempt,
     CreateBacklog,

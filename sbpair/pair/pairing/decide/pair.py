@@ -8,7 +8,7 @@
     half open, silent  (another send asks: primary_breaker.py) ------------------------------|
     failed over        (health.py) ----------------------------------------------------------|
                                                                                              v
-                       backlog_sends.py, ordered_sends.py ------> Stored
+                       backlogs.py, ordered_sends.py ----------> Stored
                           '-- all failed: SpoolMessages; or Pause, and the primary again; or Stranded
 
 With ``suspect_policy="raise"``, a send that fails before the entity has failed over is retried, and its last error
@@ -44,7 +44,7 @@ from ..events import (
     SendRaised,
 )
 from ..outcome import Classification, Failure, ParkReason, Refused, Stored, Stranded
-from .backlog_sends import BacklogSends, is_filling
+from .backlogs import BacklogSends, BacklogSize, Room, Rotation, SideBreaker, is_filling
 from .condition import EntityCondition
 from .due import Pings, Timers
 from .failing_keys import FailingKeys
@@ -55,14 +55,12 @@ from .health import (
     HealthPolicy,
     Transition,
 )
-from .ordered_sends import OrderedSends
 from .patience import MIN_PATIENCE, Patience, Waiting, transfer_seconds, without_transfer
 from .retry import NO_RETRIES, RetryPolicy, busy_pause
-from .room import BacklogSize, Room
-from .rotation import Choice, Rotation, SideBreaker
 from .steps import (
     Attempt,
     CaughtUpError,
+    Choice,
     CreateBacklog,
     Pause,
     Peek,
@@ -80,6 +78,8 @@ from .steps import (
 
 if TYPE_CHECKING:
     from random import Random
+
+    from .ordered_sends import OrderedSends
 
 __all__ = [
     "Attempt",
@@ -153,6 +153,8 @@ class Pair:
             self.rotation, rng, self._events, self.room, secondary, Patience(attempt_timeout)
         )
         if keeps_order:
+            from .ordered_sends import OrderedSends  # late: most clients keep no order
+
             self.ordered = OrderedSends(backlog_count, retry, rng, self._events, self.room, secondary)
 
     # -- entity state

@@ -17,7 +17,6 @@ Used by the client and the syphon. Performs no I/O and reads no clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -57,13 +56,13 @@ class PairFault(NamedTuple):
         )
 
 
-@dataclass(slots=True)
 class _Side:
-    state: SideState = SideState.OPEN
-    cause: str = ""
-    since: float = 0.0
-    look_at: float = 0.0
-    looks: int = 0
+    __slots__ = ("cause", "look_at", "looks", "since", "state")
+
+    def __init__(self, state: SideState = SideState.OPEN, cause: str = "", since: float = 0.0) -> None:
+        self.state, self.cause, self.since = state, cause, since
+        self.look_at = 0.0
+        self.looks = 0
 
 
 class PairState:
@@ -154,7 +153,9 @@ class PairState:
             return []
         before = self._sides[role]
         since = before.since if before.state in self._ends else now
-        self._sides[role] = _Side(state, cause, since, now + LOOK)
+        side = _Side(state, cause, since)
+        side.look_at = now + LOOK
+        self._sides[role] = side
         self.is_whole = False
         return [SideChange(role, state, cause)]
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from ..outcome import Classification, Outcome, ParkReason
 from .patience import Waiting
 from .retry import RetryPolicy
-from .rotation import Choice
 
 MAX_RESERVE_SECONDS, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
 MAX_BUSY_SECONDS, BUSY_SHARE = (
@@ -131,7 +130,17 @@ Step = Attempt | Pause | CreateBacklog | SpoolMessages | Peek
 SendFlow = Generator[Step, Result, Outcome]
 
 
-@dataclass(slots=True)
+class Choice:
+    """A sender's own backlog queue, None until it first needs one, and its substitute."""
+
+    __slots__ = ("backlog", "stand_in")
+
+    def __init__(self, backlog: int | None = None) -> None:
+        self.backlog = backlog
+        self.stand_in: int | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class SendState:
     """The state of one send."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -18,13 +18,15 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from sbpair.pair.envelope import aliases, copies, park
 from sbpair.pair.envelope.copies import Message
-from sbpair.pair.envelope.ordering import Numbering, OrderStamp
 from sbpair.pair.tracing import current
 
 from ..errors import MixedSessionsError, ParkedScheduleError
 from ..outcome import Location, Stored, StoredIn
 from . import sdk
 from .headroom import encoded_size, largest_size
+
+if TYPE_CHECKING:
+    from sbpair.pair.envelope.ordering import Numbering, OrderStamp
 
 
 class PairedMessageBatch(ServiceBusMessageBatch):

@@ -7,7 +7,6 @@ name has a test. If a later SDK lacks one, the loss is logged once and the featu
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
@@ -50,7 +49,6 @@ def token_status_of(error: BaseException) -> int | None:
     return status if is_token and isinstance(status, int) and not isinstance(status, bool) else None
 
 
-_EXPIRED = re.compile("expired", re.IGNORECASE)  # there is only text
 _CLOCK = (
     "The token was refused as expired, and the key is not the cause: this machine's clock is behind, "
     "or a signature that was given has expired."
@@ -71,7 +69,7 @@ def explain_refused_token(error: Exception) -> None:
     if status is None:
         return
     told = " ".join(str(getattr(error, "inner_exception", "")).split())
-    step = _CLOCK if status == 401 and _EXPIRED.search(told) else _NEXT_STEPS.get(status)
+    step = _CLOCK if status == 401 and "expired" in told.lower() else _NEXT_STEPS.get(status)
     text = f"{step or 'The credential was refused.'} {told}"
     error.message = text  # type: ignore[attr-defined]  # of every AzureError
     error.args = (text, *error.args[1:])

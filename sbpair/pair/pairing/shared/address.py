@@ -26,9 +26,9 @@ from azure.servicebus import ServiceBusClient, TransportType
 from sbpair.pair.auth.caching import caching
 from sbpair.pair.auth.connection_string import NamespaceAccess, at_host, fields_of, parse, resolve
 from sbpair.pair.auth.credential import token_source
+from sbpair.pair.auth.dialling import BoundedHandshake, CaFileUnusableError, trusting
 from sbpair.pair.auth.held_failure import HeldFailure
 from sbpair.pair.auth.route import Proxy, Route
-from sbpair.pair.auth.tls import BoundedHandshake, CaFileUnusableError, trusting
 from sbpair.pair.envelope.names import label_of_backlogs, namespace_label
 from sbpair.pair.ground.own_copy import own_copy
 from sbpair.pair.ground.side import Side
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from azure.servicebus import aio
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    from sbpair.pair.pairing.shared.service_order import Exchanged, Report
+    from sbpair.pair.pairing.shared.administration import Exchanged, Report
 
 
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
@@ -315,8 +315,7 @@ class SdkNamespace:
         """
         from azure.servicebus.management import ServiceBusAdministrationClient
 
-        from sbpair.pair.pairing.shared.sdk_dialling import AdministrationTransport
-        from sbpair.pair.pairing.shared.service_order import ServiceOrder
+        from sbpair.pair.pairing.shared.administration import AdministrationTransport, ServiceOrder
 
         credential: object = self._cached
         if bridge is not None and inspect.iscoroutinefunction(getattr(credential, "get_token", None)):

@@ -26,7 +26,7 @@ from azure.core.exceptions import (
 from sbpair.pair.envelope.names import backlog_queue_name, is_ordered_backlog, ordered_backlog_name
 from sbpair.pair.ground.shortage import causes
 
-from ..decide.room import BacklogSize
+from ..decide.backlogs import BacklogSize
 from ..events import BacklogsCreated, BacklogsNotCreated, PairingEvent
 from ..outcome import Failure
 from ..request.classify import Phase, classify

@@ -1,7 +1,8 @@
 """Base of the blocking and the asyncio runtime: all state and decisions, without waiting.
 
-Holds the pair of one client, creates the flows that a runtime drives, and passes on events and timers. The states of
-the sides are in sides.py, the meaning of errors in failures.py, and the spool in client_spool.py.
+Holds the pair of one client, creates the flows that a runtime drives, passes on events and timers, and counts how long
+sends take. The states of the sides are in sides.py, the meaning of errors in failures.py, and the spool in
+client_spool.py.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import logging
 import math
 import os
 import random
-import secrets
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from azure.servicebus.exceptions import (
@@ -26,16 +28,15 @@ from azure.servicebus.exceptions import (
 
 from sbpair.pair.envelope import copies
 from sbpair.pair.envelope.names import path_key
-from sbpair.pair.envelope.ordering import Numbering
 from sbpair.pair.ground.side import Side
 from sbpair.pair.tracing import current
 
+from ..decide.backlogs import BacklogSize
 from ..decide.health import EntityState
 from ..decide.pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
 from ..decide.patience import Patience, transfer_seconds
 from ..decide.retry import NO_RETRIES
-from ..decide.room import BacklogSize
-from ..decide.rotation import Choice
+from ..decide.steps import Choice
 from ..errors import ParkedMessageTooLargeError
 from ..events import (
     EntityFailedOver,
@@ -47,7 +48,7 @@ from ..events import (
     PairingEvent,
 )
 from ..options import VARIABLE, PairedNamespaceOptions, is_disabled
-from ..outcome import SendReceipt, SendTimes, Stranded
+from ..outcome import Outcome, Refused, SendReceipt, Stored, Stranded
 from ..request import sdk
 from ..request.classify import Phase
 from ..request.headroom import Headroom, large_property
@@ -64,11 +65,16 @@ from .time_limits import MAX_PING_SECONDS
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
+    from sbpair.pair.envelope.ordering import Numbering
+
     from ..request.request import SendRequest
 
 
 REPLAY_SECONDS = 10.0  # for one send from the spool, and more for a large one
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""The upper bounds of the buckets of send times, in seconds; one more has no bound."""
+BY_PRIMARY = ("primary", "accepted")
 
 logger = logging.getLogger("sbpair")
 ACCEPTED = Result(0.0)
@@ -82,6 +88,7 @@ class BaseRuntime:
     """The state of one paired client, blocking or asyncio."""
 
     _pools: Mapping[str, Pool[Any]]
+    _numbering: Numbering  # where order is kept
 
     def __init__(
         self,
@@ -151,7 +158,10 @@ class BaseRuntime:
 
     def _begin_order(self) -> None:
         """Start numbering the messages that this process parks, from 1, under a name that no other process has."""
-        self._numbering = Numbering(secrets.token_hex(8), wall_clock(time.monotonic()))
+        if self.keeps_order:
+            from sbpair.pair.envelope.ordering import Numbering  # late: most clients keep no order
+
+            self._numbering = Numbering(os.urandom(8).hex(), wall_clock(time.monotonic()))
 
     def _keep_order(self, path: str, request: SendRequest) -> None:
         """Let the parked copies of an ordered session carry its parked id and their stamps."""
@@ -490,3 +500,56 @@ def time_left(until: float) -> float:
     if left <= 0:
         raise OperationTimeoutError(message="No time was left for this attempt.")
     return left
+
+
+class Times:
+    """The sends of one side and outcome: how many ended within each bound, and the sum of their seconds."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one send."""
+        # Each line is one read and one write without a call between them, where no other thread gets its turn.
+        bucket = bisect_left(BOUNDS, seconds)
+        self.counts[bucket] += 1
+        self.total += seconds
+
+    def cumulative_counts(self) -> list[int]:
+        """Return how many sends ended within each bound, and last the total number."""
+        return list(accumulate(self.counts))
+
+
+class SendTimes:
+    """The sends of one client, by where their messages were stored and by outcome.
+
+    ``primary`` counts those that the primary accepted.
+    """
+
+    bounds = BOUNDS
+
+    def __init__(self) -> None:
+        self.primary = Times()
+        self._others: dict[tuple[str, str], Times] = {}
+
+    def ended(self, outcome: Outcome, seconds: float) -> None:
+        """Count a send that was decided by its flow."""
+        key = _place_and_end(outcome)
+        times = self.primary if key == BY_PRIMARY else self._others.setdefault(key, Times())
+        times.add(seconds)
+
+    def by_side(self) -> dict[tuple[str, str], Times]:
+        """Return the sends by side and outcome; combinations that did not occur are left out."""
+        return {BY_PRIMARY: self.primary, **self._others}
+
+
+def _place_and_end(outcome: Outcome) -> tuple[str, str]:
+    if isinstance(outcome, Stored):
+        if outcome.is_spooled:
+            return "spool", "accepted"
+        return BY_PRIMARY if outcome.backlog is None else ("secondary", "accepted")
+    is_primary = isinstance(outcome, Refused) and not outcome.is_parked
+    return "primary" if is_primary else "secondary", "raised"

@@ -16,7 +16,7 @@ from sbpair.pair.envelope.copies import Message, session_of
 from sbpair.pair.envelope.names import path_key
 
 from ..decide.patience import MIN_WAITING, transfer_seconds
-from ..decide.rotation import Choice
+from ..decide.steps import Choice
 from ..errors import BacklogUnavailableError, ParkedMessageTooLargeError, PartlyParkedError
 from ..options import PairedNamespaceOptions
 from ..outcome import Failure, Location, Outcome, Refused, SendReceipt, Stored, StoredIn, Stranded

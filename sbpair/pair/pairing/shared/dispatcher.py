@@ -11,11 +11,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
-from functools import partial
+from itertools import repeat
 
-from sbpair.pair.ground.emitter import Repeats, call_all, fields_of
-from sbpair.pair.ground.interruptible import moving
+from sbpair.pair.ground.emitter import Repeats, failures_of_callbacks, fields_of
 from sbpair.pair.tracing import current
 from sbpair.pair.tracing.current import Attributes, Tracing
 
@@ -52,7 +52,7 @@ class EventDispatcher:
         """
         while early := self._early_or_added(callback):
             for event in early:
-                _call_all([callback], event)
+                _call(callback, event)
 
         def unsubscribe() -> None:
             with self._lock:
@@ -93,7 +93,8 @@ class EventDispatcher:
 
     def take(self, pending: list[PairingEvent]) -> None:
         """Add events as :meth:`put`, and empty ``pending``; a signal in between loses no event."""
-        self._undelivered.extend(moving(partial(pending.pop, 0), len(pending)))
+        # in one instruction, as moving() of interruptible.py
+        self._undelivered.extend(map(pending.pop, repeat(0, len(pending))))
 
     def deliver(self) -> None:
         """Log the events that were put, and pass them to the callbacks, to each in the same order.
@@ -104,7 +105,7 @@ class EventDispatcher:
         while undelivered:
             taken: list[bool] = []
             try:
-                taken.extend(moving(batons.pop))
+                taken.extend(map(batons.pop, (0,)))  # as above
                 while undelivered:
                     self._deliver(undelivered[0])
                     undelivered.popleft()
@@ -123,7 +124,7 @@ class EventDispatcher:
                 if self._early is not None:
                     self._early.append(event)
         while self._calls:
-            _call_all([self._calls.popleft()], event)
+            _call(self._calls.popleft(), event)
 
     def _log(self, event: PairingEvent) -> None:
         line = LINES[type(event)]
@@ -140,12 +141,14 @@ class EventDispatcher:
         _logger.log(level, "%s", line.text(event), extra={"event": name, "fields": values})
 
 
-def _call_all(callbacks: Iterable[Callable[[PairingEvent], object]], event: PairingEvent) -> None:
-    if current.active is None:
-        call_all(callbacks, event, _logger)
-    else:
-        with current.only(current.SdkSpans.ALL):  # the application's own calls are not housekeeping
-            call_all(callbacks, event, _logger)
+def _call(callback: Callable[[PairingEvent], object], event: PairingEvent) -> None:
+    """Call ``callback`` with ``event``; its error is logged."""
+    is_traced = current.active is not None  # the application's own calls are not housekeeping
+    with current.only(current.SdkSpans.ALL) if is_traced else nullcontext():
+        try:
+            callback(event)
+        except failures_of_callbacks():
+            _logger.exception("a callback failed on %s", type(event).__name__)
 
 
 def note(flow: SendFlow, pair: Pair, tracing: Tracing) -> SendFlow:

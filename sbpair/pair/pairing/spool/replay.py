@@ -36,7 +36,7 @@ from sbpair.pair.envelope.names import path_key
 from sbpair.pair.ground.interruptible import Waiter
 
 from ..decide.pair import CaughtUpError
-from ..decide.rotation import Choice
+from ..decide.steps import Choice
 from ..errors import SpoolError, SpoolFullError
 from ..events import (
     BacklogReturned,

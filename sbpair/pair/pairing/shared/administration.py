@@ -1,4 +1,4 @@
-"""The order of the elements of a description in the administration API, and a policy that puts the SDK's into it.
+"""What the SDK's administration client is given: connections opened in our way, and elements in the service's order.
 
 The service reads a description from top to bottom and does not go back: a misplaced element is kept as text and
 returned by a GET, but has no effect. azure-servicebus 7.15 sends ForwardTo, UserMetadata and
@@ -8,12 +8,19 @@ these, such a queue does not forward, although its description says so.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from xml.parsers.expat import ExpatError, ParserCreate
 
 from azure.core.pipeline.policies import NetworkTraceLoggingPolicy
+from azure.core.pipeline.transport import RequestsTransport
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+
+from sbpair.pair.auth.dialling import connect
 
 if TYPE_CHECKING:
     from azure.core.pipeline import PipelineRequest, PipelineResponse
@@ -172,3 +179,43 @@ class ServiceOrder(NetworkTraceLoggingPolicy):
             for title, names in not_in_force(response.http_response.body()):
                 self._report(title, names)
         super().on_response(request, response)
+
+
+class AdministrationTransport(RequestsTransport):  # type: ignore[misc]  # of a package without types
+    """The SDK's transport of administration requests, with connections opened in our way unless through a proxy."""
+
+    def open(self) -> None:
+        """Open the session."""
+        super().open()
+        for adapter in self.session.adapters.values():
+            adapter.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+
+
+class _Dialled(HTTPConnection):
+    def _new_conn(self) -> socket.socket:
+        host, seconds = self._dns_host, self.timeout
+        try:
+            wire = connect(
+                host, self.port or self.default_port, seconds if isinstance(seconds, int | float) else None
+            )
+        except socket.gaierror as error:
+            raise NameResolutionError(self.host, self, error) from error
+        except TimeoutError as error:
+            raise ConnectTimeoutError(self, f"no connection to {host} within {seconds} s") from error
+        except OSError as error:
+            raise NewConnectionError(self, f"no connection to {host}: {error}") from error
+        for option in self.socket_options or ():
+            wire.setsockopt(*option)
+        return wire
+
+
+class _DialledTls(HTTPSConnection, _Dialled):
+    pass
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Dialled
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _DialledTls
