@@ -23,7 +23,6 @@ from urllib.parse import quote_plus
 from sbpair.pair.ground.daemon_thread import NoThreadError, in_daemon_thread
 from sbpair.pair.ground.shared_task import result_of, share
 
-from .caching import AsyncCachingCredential, caching
 from .transient import TokenUnavailableError, is_transient
 
 if TYPE_CHECKING:
@@ -102,6 +101,8 @@ class Bearer:
     """Asks a TokenCredential, which is cached; concurrent requests share one answer, whatever their audience."""
 
     def __init__(self, credential: TokenCredential | AsyncTokenCredential) -> None:
+        from .caching import caching  # late: a key needs none
+
         self._credential = caching(credential)
         self._asking: asyncio.Task[Token] | None = None
         self._asked_at = 0.0
@@ -136,6 +137,8 @@ class Bearer:
             raise classify_credential_error(error) from error
 
     async def _open_credential(self) -> AccessToken:
+        from .caching import AsyncCachingCredential
+
         credential = self._credential
         if isinstance(credential, AsyncCachingCredential):
             return await credential.get_token(SCOPE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 PATH = "x-ms-path"
 SESSION_ID = "x-ms-sessionid"
@@ -37,12 +38,6 @@ PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000, 3_600_000, 60_000, 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DURATION = re.compile(
-    # The digits are bounded, so that parsing stays linear in the length of the text.
-    r"P(?:(?P<weeks>[0-9]{1,18})W)?(?:(?P<days>[0-9]{1,18})D)?"
-    r"(?:T(?=[0-9])(?:(?P<hours>[0-9]{1,18})H)?(?:(?P<minutes>[0-9]{1,18})M)?"
-    r"(?:(?P<seconds>[0-9]{1,18})(?:[.,](?P<fraction>[0-9]{1,18}))?S)?)?"
-)
 
 
 def format_duration(milliseconds: int) -> str:
@@ -64,12 +59,22 @@ def format_duration(milliseconds: int) -> str:
     return "P" + (f"{days}D" if days else "") + (f"T{clock}" if clock else "")
 
 
+@cache  # late: a sender parses none
+def _duration() -> re.Pattern[str]:
+    return re.compile(
+        # The digits are bounded, so that parsing stays linear in the length of the text.
+        r"P(?:(?P<weeks>[0-9]{1,18})W)?(?:(?P<days>[0-9]{1,18})D)?"
+        r"(?:T(?=[0-9])(?:(?P<hours>[0-9]{1,18})H)?(?:(?P<minutes>[0-9]{1,18})M)?"
+        r"(?:(?P<seconds>[0-9]{1,18})(?:[.,](?P<fraction>[0-9]{1,18}))?S)?)?"
+    )
+
+
 def parse_duration(text: str) -> int:
     """Parse a span into milliseconds, truncating finer fractions.
 
     Raises ValueError with the text when it is not a duration, or has years or months: they have no fixed length.
     """
-    match = _DURATION.fullmatch(text)
+    match = _duration().fullmatch(text)
     if match is None or text in {"P", "PT"}:
         raise ValueError(f"not an ISO 8601 duration: {text[:64]!r}")
     parts = {name: int(value or 0) for name, value in match.groupdict().items() if name != "fraction"}

@@ -28,7 +28,7 @@ from sbpair.pair.observation.record import PairLabels, WriterRole
 from sbpair.pair.observation.sinks import EntityStates, EventSource, ObservedState, Sink, attach
 from sbpair.pair.observation.status import PROBE_TIMEOUT, Status, StatusThread
 from sbpair.pair.observation.syphon_gauges import show_syphon
-from sbpair.pair.pairing.decide.condition import EntityCondition
+from sbpair.pair.pairing.decide.health import EntityCondition
 from sbpair.pair.pairing.decide.pair_state import SideState
 from sbpair.pair.pairing.options import shown_options
 from sbpair.pair.tracing import current

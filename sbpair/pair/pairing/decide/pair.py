@@ -45,11 +45,11 @@ from ..events import (
 )
 from ..outcome import Classification, Failure, ParkReason, Refused, Stored, Stranded
 from .backlogs import BacklogSends, BacklogSize, Room, Rotation, SideBreaker, is_filling
-from .condition import EntityCondition
 from .due import Pings, Timers
 from .failing_keys import FailingKeys
 from .health import (
     DEFAULT_LONGEST_ATTEMPT,
+    EntityCondition,
     EntityHealth,
     EntityState,
     HealthPolicy,

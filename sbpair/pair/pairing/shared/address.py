@@ -23,7 +23,6 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, 
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusClient, TransportType
 
-from sbpair.pair.auth.caching import caching
 from sbpair.pair.auth.connection_string import NamespaceAccess, at_host, fields_of, parse, resolve
 from sbpair.pair.auth.credential import token_source
 from sbpair.pair.auth.dialling import BoundedHandshake, CaFileUnusableError, trusting
@@ -172,7 +171,11 @@ class SdkNamespace:
         self._settings = settings
         self._connection_string = connection_string
         self._credential = credential
-        self._cached: Any = caching(credential) if _is_asked(credential) else credential
+        self._cached: Any = credential
+        if _is_asked(credential):
+            from sbpair.pair.auth.caching import caching  # late: a key needs none
+
+            self._cached = caching(credential)
         self._entity_path = entity_path  # of an entity-level connection string
         self._use_tls = use_tls
         self._custom_endpoint_address = custom_endpoint_address
