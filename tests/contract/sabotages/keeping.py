@@ -70,10 +70,11 @@ def _in_this_case(directory: Directory, path: str) -> Queue:
 
 
 def _newest(line: WaitingLine) -> StoredMessage | None:
-    while line._new:
-        if line._new[-1].state is MessageState.ACTIVE:
-            return line._new.pop()
-        line._new.pop()
+    new = line._new
+    while new:
+        if new[-1].state is MessageState.ACTIVE:
+            return new.pop()
+        new.pop()
     return None
 
 

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -16,7 +17,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 from sbpair.aio import EntityState, SendReceipt, StoredIn
 from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.events import BacklogsCreated, BacklogWithdrawn, EntityFailedOver, EntitySuspected
-from sbpair.pair.pairing.aio.sender_pool import MAX_SENDERS
+from sbpair.pair.pairing.aio.sender_pool import MAX_SENDERS, AsyncPooledSender, AsyncSenderPool
 from tests.pair.outage.conftest import options_of
 from tests.pair.runtimes import runtime_of
 from tests.waiting import PATIENCE, until
@@ -24,6 +25,15 @@ from tests.waiting import PATIENCE, until
 
 def told(pairing, *kinds: type) -> list[object]:
     return [event for event in pairing.told if isinstance(event, kinds)]
+
+
+def under_way(pool: AsyncSenderPool) -> Any:
+    """The opening of a link that is under way; None without one."""
+    return pool._opening
+
+
+def pooled_in(pool: AsyncSenderPool) -> list[AsyncPooledSender]:
+    return pool._senders
 
 
 def crowd(sender, count: int, **named: object) -> list[asyncio.Task[object]]:
@@ -107,16 +117,16 @@ async def test_an_opening_outlives_its_call_and_serves_the_next(aio_pairing, slo
     client = aio_pairing.clients[-1]
     sender, pool = client.get_queue_sender("orders"), aio_pairing.pool("orders")
     calls = 0
-    while calls < 3 or pool._opening is None:  # a call may time out before it has begun one
+    while calls < 3 or under_way(pool) is None:  # a call may time out before it has begun one
         with pytest.raises(OperationTimeoutError):
             await sender.send_messages(ServiceBusMessage("early"), timeout=0.02)
         calls += 1
-    opening = pool._opening
+    opening = under_way(pool)
     slow_to_open.set()
     await until(lambda: pool.links == 1)
-    assert pool._senders == [opening.pooled]
+    assert pooled_in(pool) == [opening.pooled]
     assert (await sender.send_messages(ServiceBusMessage("later"))).stored_in is StoredIn.PRIMARY
-    assert pool._senders == [opening.pooled]
+    assert pooled_in(pool) == [opening.pooled]
     assert not told(aio_pairing, EntitySuspected, EntityFailedOver)
 
 
@@ -127,7 +137,7 @@ async def test_an_opening_that_fails_while_nobody_waits_counts_all_the_same(
 ) -> None:
     client = aio_pairing.clients[-1]
     aio_pairing.primary.take_down("refuse")
-    while aio_pairing.pool("orders")._opening is None:  # a call may time out before it has begun one
+    while under_way(aio_pairing.pool("orders")) is None:  # a call may time out before it has begun one
         with pytest.raises(OperationTimeoutError):
             await client.get_queue_sender("orders").send_messages(ServiceBusMessage("early"), timeout=0.02)
     assert client.state_of("orders") is EntityState.HEALTHY
@@ -195,10 +205,10 @@ async def test_idle_links_are_closed_after_concurrent_sends_but_for_one(aio_pair
     sender = aio_pairing.client(interval=60).get_queue_sender("orders")
     pool = aio_pairing.pool("orders")
     await asyncio.gather(*crowd(sender, 400))
-    await until(lambda: pool._opening is None)
+    await until(lambda: under_way(pool) is None)
     pool._open_another()  # whether the crowd needed a second link depends on its speed
     await until(lambda: pool.links > 1)
-    later = max(pooled.used_at for pooled in pool._senders) + 3600
+    later = max(pooled.used_at for pooled in pooled_in(pool)) + 3600
     assert pool.trim(later) is None
     assert pool.links == 1
     assert (await sender.send_messages(ServiceBusMessage("after"))).stored_in is StoredIn.PRIMARY

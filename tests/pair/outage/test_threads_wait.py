@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from sbpair import EntityState, StoredIn
 from sbpair.events import BacklogWithdrawn, EntityFailedOver, EntitySuspected
-from sbpair.pair.pairing.blocking.sender_pool import PooledSender
+from sbpair.pair.pairing.blocking.sender_pool import PooledSender, SenderPool
 from tests.pair.outage.conftest import Either, Pairing, options_of
 from tests.pair.runtimes import runtime_of
 from tests.stopwatch import Stopwatch
@@ -27,6 +27,11 @@ from tests.waiting import PATIENCE, wait_until
 
 def told(pairing: Pairing, *kinds: type) -> list[object]:
     return [event for event in pairing.told if isinstance(event, kinds)]
+
+
+def idle(pool: SenderPool) -> list[PooledSender]:
+    """The open links that no call uses."""
+    return list(pool._idle)
 
 
 @pytest.fixture
@@ -68,10 +73,10 @@ def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses_it(pa
         calls += 1
     (opening,) = pool._openings
     may_open.set()
-    wait_until(lambda: pool._idle)
-    assert list(pool._idle) == [opening.pooled]
+    wait_until(lambda: idle(pool))
+    assert idle(pool) == [opening.pooled]
     assert sender.send_messages(ServiceBusMessage("later")).stored_in is StoredIn.PRIMARY
-    assert list(pool._idle) == [opening.pooled]
+    assert idle(pool) == [opening.pooled]
     assert not told(pairing, EntitySuspected, EntityFailedOver)
 
 
@@ -93,7 +98,7 @@ def test_an_opening_that_fails_while_nobody_waits_counts_all_the_same(pairing, m
 def test_entering_a_sender_opens_its_link(pairing) -> None:
     client = pairing.client(interval=60)
     with client.get_queue_sender("orders") as sender:
-        assert len(runtime_of(client).primary_pool("orders")._idle) == 1
+        assert len(idle(runtime_of(client).primary_pool("orders"))) == 1
         for _ in range(12):
             assert sender.send_messages(ServiceBusMessage("x"), timeout=60).stored_in is StoredIn.PRIMARY
 
@@ -151,10 +156,10 @@ def test_idle_links_are_closed_after_many_concurrent_threads_but_for_one(pairing
     wait_until(lambda: len(pool._openings) == 30)
     may_open.set()
     assert {each.result(60).stored_in for each in sending} == {StoredIn.PRIMARY}
-    wait_until(lambda: len(pool._idle) == 30)
+    wait_until(lambda: len(idle(pool)) == 30)
     later = time.monotonic() + 3600
     assert pool.trim(later) is None
-    assert len(pool._idle) == 1
+    assert len(idle(pool)) == 1
     assert sender.send_messages(ServiceBusMessage("after")).stored_in is StoredIn.PRIMARY
 
 

@@ -42,6 +42,11 @@ def opened(path: Path) -> Iterator[Open]:
         spool.close()
 
 
+def disk(spool: Spool) -> sqlite3.Connection:
+    """The connection through which a spool writes, to see or to disturb what it asks of the disk."""
+    return spool._connection
+
+
 def entries(*texts: str) -> list[Entry]:
     return [Entry(text, text.encode() * 10) for text in texts]
 
@@ -197,11 +202,11 @@ def test_messages_only_for_the_primary_are_overtaken_and_stored_separately(opene
 def test_a_failed_write_uses_no_space(opened: Open) -> None:
     spool = opened(max_messages=3, max_bytes=600_000)
     spool.append("orders", entries("a"), now=1)
-    spool._connection.execute("PRAGMA max_page_count = 20")  # what SQLite answers when a disk is full
+    disk(spool).execute("PRAGMA max_page_count = 20")  # what SQLite answers when a disk is full
     for _ in range(5):
         with pytest.raises(SpoolFullError, match="disk"):
             spool.append("orders", [Entry("big", bytes(500_000))], now=1)
-    spool._connection.execute("PRAGMA max_page_count = 100000")  # somebody made room
+    disk(spool).execute("PRAGMA max_page_count = 100000")  # somebody made room
     spool.append("orders", [Entry("big", bytes(500_000)), Entry("b", b"")], now=1)
     assert texts(spool) == ["a", "big", "b"]
 
@@ -210,7 +215,7 @@ def test_a_failed_write_uses_no_space(opened: Open) -> None:
 def test_a_full_disk_is_a_full_spool_and_earlier_messages_stay(opened: Open) -> None:
     spool = opened()
     spool.append("orders", entries("a"), now=1)
-    spool._connection.execute("PRAGMA max_page_count = 20")  # what SQLite answers when a disk is full
+    disk(spool).execute("PRAGMA max_page_count = 20")  # what SQLite answers when a disk is full
     with pytest.raises(SpoolFullError, match="disk"):
         spool.append("orders", [Entry("big", bytes(500_000))], now=1)
     assert texts(spool) == ["a"]
@@ -242,10 +247,10 @@ def test_messages_a_full_disk_could_not_delete_are_deleted_at_the_end(
 def test_after_a_failed_write_nothing_more_is_accepted(opened: Open) -> None:
     spool = opened()
     spool.append("orders", entries("a"), now=1)
-    spool._connection.execute("PRAGMA query_only = ON")  # stands for a file system gone read-only
+    disk(spool).execute("PRAGMA query_only = ON")  # stands for a file system gone read-only
     with pytest.raises(SpoolError, match="cannot be written"):
         spool.append("orders", entries("b"), now=1)
-    spool._connection.execute("PRAGMA query_only = OFF")
+    disk(spool).execute("PRAGMA query_only = OFF")
     with pytest.raises(SpoolError, match="restart"):
         spool.append("orders", entries("c"), now=1)
     assert texts(spool) == ["a"]
@@ -277,7 +282,7 @@ def test_many_threads_append_at_once_and_each_keeps_its_order(opened: Open) -> N
 def test_appends_during_a_sync_share_the_next_one(opened: Open) -> None:
     spool = opened()
     commits: list[str] = []
-    spool._connection.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
+    disk(spool).set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
     threads = [threading.Thread(target=spool.append, args=("orders", entries(str(n)), n)) for n in range(20)]
     with spool._writing:  # a sync is under way
         for thread in threads:
@@ -306,7 +311,7 @@ def test_a_failed_sync_is_reported_to_every_waiting_thread(opened: Open) -> None
             thread.start()
         while len(spool._tickets) < len(threads):
             threads[0].join(0.01)
-        spool._connection.execute("PRAGMA query_only = ON")
+        disk(spool).execute("PRAGMA query_only = ON")
     for thread in threads:
         thread.join(60)
     assert len(told) == 5
@@ -474,7 +479,7 @@ def test_a_flipped_bit_in_a_message_is_detected(opened: Open, path: Path) -> Non
 
 
 def test_a_commit_returns_after_the_log_is_synced(opened: Open) -> None:
-    connection = opened()._connection
+    connection = disk(opened())
     settings = ("journal_mode", "synchronous", "locking_mode", "secure_delete")
     found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
     assert found == ["wal", 2, "exclusive", 1]  # 2 is FULL: each commit syncs

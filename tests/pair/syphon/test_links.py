@@ -38,11 +38,15 @@ def sessions(connection: NamespaceConnection) -> int:
     return len(connection._engine.sessions)
 
 
+def links(connection: NamespaceConnection) -> int:
+    return connection._engine._links
+
+
 @pytest.mark.spec("R-20")
 async def test_every_opened_receiver_ends_its_session_when_it_closes(pair: Pair) -> None:
     async with connected(pair) as connection:
         await connection.authorize("")
-        before = sessions(connection), connection._engine._links
+        before = sessions(connection), links(connection)
         stop, backlog = asyncio.Event(), pair.backlog(0)
         for _ in range(3):
             await (await connection.open_receiver(backlog, print)).close()
@@ -51,7 +55,7 @@ async def test_every_opened_receiver_ends_its_session_when_it_closes(pair: Pair)
             refusing = pair.secondary.fault(backlog, RejectWith("amqp:internal-error"), operation="attach")
             with refusing, pytest.raises(LinkRefusedError):
                 await connection.open_receiver(backlog, print)
-        await until(lambda: (sessions(connection), connection._engine._links) == before)
+        await until(lambda: (sessions(connection), links(connection)) == before)
 
 
 @pytest.mark.spec("R-20")
@@ -110,11 +114,11 @@ async def test_an_unanswering_token_node_is_detached_before_another_is_opened(
     pair = pair_of_brokers
     async with connected(pair) as connection:
         await connection.authorize("")
-        links = connection._engine._links
+        before = links(connection)
         with monkeypatch.context() as patched, stalled(pair.secondary):
             patched.setattr(connection, "answer_timeout", 0.05)
             for path in (pair.backlog(0), pair.backlog(1)):
                 with pytest.raises((ConnectionLostError, LinkRefusedError)):
                     await connection.authorize(path)
         await connection.authorize(pair.backlog(0))
-        await until(lambda: connection._engine._links == links)
+        await until(lambda: links(connection) == before)
