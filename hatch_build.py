@@ -23,11 +23,9 @@ COMPILED = (
     "encoding",
     "endpoint",
     "fast_path",
-    "frames",
     "handshake",
     "limits",
     "link",
-    "outgoing",
     "session",
 )
 """The modules of the engine that mypyc can compile; the others declare types, and little of them runs per message."""

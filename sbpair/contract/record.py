@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from sbpair import __version__
 from sbpair.broker.testing.frames import IN, OUT, Conversation, Passing
-from sbpair.pair.amqp.composite import FRAME_HEAD, decode_composite, encode_composite, frame
+from sbpair.pair.amqp.composite import decode_composite, encode_composite
+from sbpair.pair.amqp.encoding import FRAME_HEAD, frame
 from sbpair.pair.amqp.errors import AmqpError
 from sbpair.pair.amqp.message import Message, ValueBody
 from sbpair.pair.amqp.performatives import Transfer

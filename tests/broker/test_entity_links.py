@@ -9,7 +9,8 @@ import pytest
 from sbpair.broker.auth import make_token
 from sbpair.broker.entities import StoredMessage, SubscriptionDescription, TopicDescription
 from sbpair.broker.frontends.amqp.client_connection import ClientConnection
-from sbpair.pair.amqp.composite import AMQP_HEADER, encode_composite, frame
+from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.encoding import AMQP_HEADER, frame
 from sbpair.pair.amqp.events import LinkDetached, MessageReceived
 from sbpair.pair.amqp.message import DataBody, Message, ValueBody
 from sbpair.pair.amqp.performatives import Attach, Begin, Open, Source, Target

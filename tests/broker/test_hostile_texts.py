@@ -14,8 +14,9 @@ from sbpair.broker.entities.descriptions import AccessRule, path_of
 from sbpair.broker.frontends.admin import requests
 from sbpair.broker.frontends.rest import requests as rest
 from sbpair.broker.server.host_names import Neighbours
-from sbpair.pair.amqp.composite import encode_composite, frame
+from sbpair.pair.amqp.composite import encode_composite
 from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.encoding import frame
 from sbpair.pair.amqp.events import LinkDetached
 from sbpair.pair.amqp.message import Message, Properties, ValueBody
 from sbpair.pair.amqp.performatives import Open, SaslInit, Source, Target

@@ -9,7 +9,8 @@ import pytest
 
 from sbpair.broker.entities import SubscriptionDescription, TopicDescription
 from sbpair.broker.frontends.amqp.client_connection import ClientConnection
-from sbpair.pair.amqp.composite import AMQP_HEADER, SASL_HEADER, decode_composite, encode_composite, frame
+from sbpair.pair.amqp.composite import decode_composite, encode_composite
+from sbpair.pair.amqp.encoding import AMQP_HEADER, SASL_HEADER, frame
 from sbpair.pair.amqp.events import LinkDetached
 from sbpair.pair.amqp.message import DataBody, Message, Properties, ValueBody
 from sbpair.pair.amqp.performatives import (

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sbpair.pair.amqp.composite import encode_composite, frame
-from sbpair.pair.amqp.encoding import encode
+from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.encoding import encode, frame
 from sbpair.pair.amqp.message import Message, ValueBody
 from sbpair.pair.amqp.performatives import Attach, Condition, Detach, Source, Target
 from sbpair.pair.amqp.sections import Section, encode_map_section, join_entries

@@ -27,14 +27,8 @@ from sbpair.broker.testing.streams import Streams, open_streams
 from sbpair.contract.administration import create, delete
 from sbpair.contract.entry import Entity, Queue, Subscription, Topic
 from sbpair.contract.target import Target as Namespace
-from sbpair.pair.amqp.composite import (
-    AMQP_FRAME,
-    EMPTY_FRAME,
-    FRAME_HEAD,
-    decode_composite,
-    encode_composite,
-    frame,
-)
+from sbpair.pair.amqp.composite import decode_composite, encode_composite
+from sbpair.pair.amqp.encoding import AMQP_FRAME, EMPTY_FRAME, FRAME_HEAD, frame
 from sbpair.pair.amqp.errors import DecodeError
 from sbpair.pair.amqp.message import DataBody, Message, ValueBody
 from sbpair.pair.amqp.performatives import (

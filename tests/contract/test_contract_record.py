@@ -22,7 +22,8 @@ from sbpair.contract.plan import Rights, Step, make_plan, select
 from sbpair.contract.record import EntryRecord, Recorder
 from sbpair.contract.run import Run
 from sbpair.contract.target import Target as Namespace
-from sbpair.pair.amqp.composite import AMQP_HEADER, encode_composite, frame
+from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.encoding import AMQP_HEADER, frame
 from sbpair.pair.amqp.message import Message, ValueBody
 from sbpair.pair.amqp.performatives import Attach, Source, Target, Transfer
 from sbpair.pair.ground.side import Side

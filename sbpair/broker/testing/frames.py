@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from sbpair.pair.amqp.composite import AMQP_FRAME, FRAME_HEAD, decode_composite
+from sbpair.pair.amqp.composite import decode_composite
 from sbpair.pair.amqp.decoding import DecodeBudget
+from sbpair.pair.amqp.encoding import AMQP_FRAME, FRAME_HEAD
 from sbpair.pair.amqp.errors import DecodeError
 from sbpair.pair.amqp.performatives import Attach, Begin, Disposition, Flow, Source, Target
 

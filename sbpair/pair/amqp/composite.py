@@ -1,4 +1,4 @@
-"""Composite types: dataclasses as described lists (1.4), and the frames that carry them (2.3).
+"""Composite types: dataclasses as described lists (1.4).
 
     @composite(0x11, "amqp:begin:list")
     @dataclass(slots=True)
@@ -18,7 +18,7 @@ import dataclasses
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from .decoding import DecodeBudget, decode
 from .encoding import (
@@ -248,17 +248,3 @@ MAP = FieldType("a map", _write_any, _instance(dict))
 FIELDS = FieldType("a map with symbols as keys", _write_fields, _instance(dict))
 SYMBOLS = FieldType("symbols", _write_symbols, _read_symbols)
 ANYTHING = FieldType("anything", _write_any, lambda value: value)
-
-
-AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
-SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
-AMQP_FRAME: Final = 0
-SASL_FRAME: Final = 1
-MIN_MAX_FRAME_SIZE: Final = 512
-EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
-FRAME_HEAD: Final = struct.Struct(">IBBH")
-
-
-def frame(channel: int, body: bytes, payload_size: int = 0, *, kind: int = AMQP_FRAME) -> bytes:
-    """Frame an encoded performative; the caller appends a payload of ``payload_size`` bytes."""
-    return FRAME_HEAD.pack(8 + len(body) + payload_size, 2, kind, channel) + body

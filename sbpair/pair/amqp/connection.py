@@ -17,17 +17,9 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from .composite import (
-    AMQP_FRAME,
-    AMQP_HEADER,
-    EMPTY_FRAME,
-    FRAME_HEAD,
-    MIN_MAX_FRAME_SIZE,
-    decode_composite,
-    encode_composite,
-    frame,
-)
+from .composite import decode_composite, encode_composite
 from .decoding import DecodeBudget
+from .encoding import AMQP_FRAME, AMQP_HEADER, EMPTY_FRAME, FRAME_HEAD, MIN_MAX_FRAME_SIZE, frame
 from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
 from .errors import (
     DECODE_ERROR,

@@ -19,16 +19,9 @@ from collections.abc import Callable
 from enum import Enum, IntEnum
 from typing import Final
 
-from .composite import (
-    AMQP_HEADER,
-    FRAME_HEAD,
-    SASL_FRAME,
-    SASL_HEADER,
-    decode_composite,
-    encode_composite,
-    frame,
-)
+from .composite import decode_composite, encode_composite
 from .decoding import DecodeBudget
+from .encoding import AMQP_HEADER, FRAME_HEAD, SASL_FRAME, SASL_HEADER, frame
 from .errors import (
     FRAMING_ERROR,
     NOT_ALLOWED,

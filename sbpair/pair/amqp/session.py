@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .composite import encode_composite, frame
+from .composite import encode_composite
+from .encoding import frame
 from .endpoint import CLOSED, MASK, OPEN, UNOPENED, Endpoint, distance, ids
 from .errors import (
     FRAMING_ERROR,

@@ -20,9 +20,9 @@ import pytest
 
 from sbpair.broker import Broker
 from sbpair.broker.entities.rules import Rule, SqlFilter
-from sbpair.pair.amqp.composite import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, encode_composite, frame
+from sbpair.pair.amqp.composite import encode_composite
 from sbpair.pair.amqp.connection import Connection
-from sbpair.pair.amqp.encoding import encode
+from sbpair.pair.amqp.encoding import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, encode, frame
 from sbpair.pair.amqp.limits import Limits
 from sbpair.pair.amqp.message import Message, Properties, ValueBody
 from sbpair.pair.amqp.performatives import (

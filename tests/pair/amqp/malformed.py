@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sbpair.pair.amqp.composite import FRAME_HEAD
 from sbpair.pair.amqp.decoding import decode
-from sbpair.pair.amqp.encoding import encode
+from sbpair.pair.amqp.encoding import FRAME_HEAD, encode
 from sbpair.pair.amqp.errors import DecodeError, EncodeError
 from sbpair.pair.amqp.types import Array, Described, Int, Symbol, TypedKey, ULong
 

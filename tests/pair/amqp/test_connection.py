@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.amqp.composite import (
-    AMQP_HEADER,
-    EMPTY_FRAME,
-    SASL_HEADER,
-    decode_composite,
-    encode_composite,
-    frame,
-)
+from sbpair.pair.amqp.composite import decode_composite, encode_composite
 from sbpair.pair.amqp.connection import Connection, ConnectionRole
 from sbpair.pair.amqp.decoding import MAX_DEPTH, DecodeBudget, decode, skip
+from sbpair.pair.amqp.encoding import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, frame
 from sbpair.pair.amqp.errors import DecodeError, LocalProtocolError
 from sbpair.pair.amqp.events import ConnectionClosed, ConnectionOpened, LinkAttached
 from sbpair.pair.amqp.limits import Limits

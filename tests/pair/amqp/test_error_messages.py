@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.amqp.composite import AMQP_HEADER, SASL_HEADER, decode_composite, encode_composite, frame
+from sbpair.pair.amqp.composite import decode_composite, encode_composite
 from sbpair.pair.amqp.connection import Connection, ConnectionRole
 from sbpair.pair.amqp.decoding import decode
-from sbpair.pair.amqp.encoding import encode
+from sbpair.pair.amqp.encoding import AMQP_HEADER, SASL_HEADER, encode, frame
 from sbpair.pair.amqp.errors import DecodeError
 from sbpair.pair.amqp.events import SessionEnded
 from sbpair.pair.amqp.fast_path import Reader, write_transfer

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbpair.pair.amqp.composite import decode_composite, encode_composite, frame
+from sbpair.pair.amqp.composite import decode_composite, encode_composite
+from sbpair.pair.amqp.encoding import frame
 from sbpair.pair.amqp.errors import DecodeError
 from sbpair.pair.amqp.fast_path import Reader, transfer_tail, write_disposition, write_transfer
 from sbpair.pair.amqp.performatives import (

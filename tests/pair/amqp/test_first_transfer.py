@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.amqp.composite import encode_composite, frame
+from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.encoding import frame
 from sbpair.pair.amqp.events import MessageReceived
 from sbpair.pair.amqp.performatives import Transfer
 

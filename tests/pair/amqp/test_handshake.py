@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbpair.pair.amqp.composite import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, encode_composite, frame
+from sbpair.pair.amqp.composite import encode_composite
 from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.encoding import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, frame
 from sbpair.pair.amqp.errors import LocalProtocolError
 from sbpair.pair.amqp.events import ConnectionClosed, ConnectionOpened, SaslInitReceived
 from sbpair.pair.amqp.limits import Limits

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.amqp.composite import AMQP_HEADER, SASL_HEADER, encode_composite, frame
+from sbpair.pair.amqp.composite import encode_composite
 from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.encoding import AMQP_HEADER, SASL_HEADER, frame
 from sbpair.pair.amqp.events import (
     ConnectionClosed,
     DispositionReceived,

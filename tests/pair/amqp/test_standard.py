@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.amqp.composite import encode_composite, frame
+from sbpair.pair.amqp.composite import encode_composite
 from sbpair.pair.amqp.decoding import decode
-from sbpair.pair.amqp.encoding import encode
+from sbpair.pair.amqp.encoding import encode, frame
 from sbpair.pair.amqp.errors import DecodeError, EncodeError
 from sbpair.pair.amqp.events import (
     ConnectionClosed,

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from sbpair.broker import NamespaceControl
 from sbpair.broker.testing.streams import accept_until
-from sbpair.pair.amqp.composite import AMQP_FRAME, FRAME_HEAD, decode_composite
+from sbpair.pair.amqp.composite import decode_composite
+from sbpair.pair.amqp.encoding import AMQP_FRAME, FRAME_HEAD
 from sbpair.pair.amqp.performatives import RECEIVER, Attach, Begin, Disposition, Flow, Transfer
 
 

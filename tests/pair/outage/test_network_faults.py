@@ -13,7 +13,8 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusErr
 
 from sbpair import EntityState, StoredIn
 from sbpair.events import EntitySuspected
-from sbpair.pair.amqp.composite import AMQP_FRAME, FRAME_HEAD, encode_composite, frame
+from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.encoding import AMQP_FRAME, FRAME_HEAD, frame
 from sbpair.pair.amqp.performatives import Close, Condition, Open
 from sbpair.testing import Ledger
 from tests.pair.outage.conftest import Either

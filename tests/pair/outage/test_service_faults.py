@@ -13,7 +13,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbpair import BacklogUnavailableError, EntityState, StoredIn
 from sbpair.broker.faults import RejectWith
 from sbpair.events import BacklogsCreated, BacklogWithdrawn, EntityFailedOver, EntityRecovered
-from sbpair.pair.amqp.composite import encode_composite, frame
+from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.encoding import frame
 from sbpair.pair.amqp.performatives import Close, Condition, Detach, Flow, Open
 from tests.pair.outage.conftest import Either
 from tests.pair.outage.tap import Passing, Tap
