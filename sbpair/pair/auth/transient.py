@@ -11,7 +11,7 @@ _UNAVAILABLE = (
     "CredentialUnavailableError"  # of azure-identity: no managed identity endpoint answered, for one
 )
 _PASSING = frozenset({408, 429})
-_CODE = r"\bAADSTS(\d{5,7})\b"  # compiled where a credential failed, as the text below
+_CODE = re.compile(r"\bAADSTS(\d{5,7})\b")
 _PASSING_CODES = frozenset(
     {
         "90006",  # an external server failed, retry
@@ -36,7 +36,7 @@ _REFUSING_CODES = frozenset(
         "90002",  # no such tenant
     }
 )
-_REFUSING_TEXT = (
+_REFUSING_TEXT = re.compile(
     r"(?i)\b(invalid_client|unauthorized_client|invalid_grant|access_denied)\b"
     r"|\b(invalid|expired|wrong|incorrect|unknown|revoked)\b.{0,40}\b(client|secret|certificate|password)\b"
     r"|\b(client|secret|certificate|password)\b.{0,40}\b(invalid|expired|wrong|incorrect|unknown|revoked|disabled)\b"
@@ -51,7 +51,7 @@ def is_transient(error: BaseException) -> bool:
     """Whether this error of a credential is transient: it can end without a change of configuration."""
     if isinstance(error, TokenUnavailableError):
         return True
-    codes = re.findall(_CODE, str(error))
+    codes = _CODE.findall(str(error))
     if codes:
         return all(code in _PASSING_CODES for code in codes)
     status = _status_of(error)
@@ -63,9 +63,9 @@ def is_transient(error: BaseException) -> bool:
 def names_refusal(error: BaseException) -> bool:
     """Whether the error names something that an operator must correct: an invalid client, secret or certificate."""
     text = str(error)
-    if any(code in _REFUSING_CODES for code in re.findall(_CODE, text)):
+    if any(code in _REFUSING_CODES for code in _CODE.findall(text)):
         return True
-    return re.search(_REFUSING_TEXT, text) is not None or isinstance(error, FileNotFoundError | ImportError)
+    return _REFUSING_TEXT.search(text) is not None or isinstance(error, FileNotFoundError | ImportError)
 
 
 def _status_of(error: BaseException) -> int | None:

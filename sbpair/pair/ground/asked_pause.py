@@ -14,12 +14,12 @@ logger = logging.getLogger("sbpair")
 
 LEAST, MOST = 0.1, 300.0  # seconds
 
-_PAUSE = r"(?i)\bwait (\d+) seconds"
+_PAUSE = re.compile(r"\bwait (\d+) seconds", re.IGNORECASE)
 
 
 def asked_pause(text: str) -> float | None:
     """Return the seconds to wait that ``text`` asks for, within bounds; None if it asks for none."""
-    found = re.search(_PAUSE, text)
+    found = _PAUSE.search(text)
     return None if found is None else bounded(float(found[1][:10]))
 
 
