@@ -206,8 +206,9 @@ def of_part(part: str, names: Iterable[str]) -> Iterator[str]:
     left = sorted(
         {str(room) for room in rooms if {*names}.isdisjoint(map(str, (room, *room.parents)))} - {part}
     )
+    left += PARTS[part].long
     if left:
-        yield f"{', '.join(left)}: `pytest -n 2 tests/ROOM` for what you touched"
+        yield f"{', '.join(left)}: `pytest -n 2 tests/NAME` for what you touched"
 
 
 def not_run(paths: Iterable[str], names: Iterable[str], *, fast: bool) -> Iterator[str]:
@@ -290,6 +291,7 @@ def main() -> int:
             "-n",
             asked.n,
             *(() if asked.fast or asked.part else slow_too()),
+            *(f"--ignore=tests/{name}" for name in (PARTS[asked.part].long if asked.part else ())),
             *tests,
         ),
     ]

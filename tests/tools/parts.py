@@ -11,13 +11,15 @@ class Part:
     """A folder of sbpair/ and of tests/.
 
     ``imports``: the parts it may import. ``extra``: what it needs installed. ``loop``: the tests, below tests/, that a
-    contributor runs again and again.
+    contributor runs again and again. ``long``: the files among them that take half of the time, with searches of every
+    bytecode, with tokens that expire, with processes: they are left out of that loop.
     """
 
     purpose: str
     imports: tuple[str, ...]
     extra: str
     loop: tuple[str, ...]
+    long: tuple[str, ...] = ()
 
 
 PARTS = {
@@ -28,6 +30,11 @@ PARTS = {
         (
             *("pair/amqp", "pair/auth", "pair/client", "pair/envelope", "pair/observation", "pair/pairing"),
             *("pair/processor", "pair/syphon", "pair/tracing"),
+        ),
+        (
+            *("pair/client/test_websocket.py", "pair/observation/test_journal_interrupted.py"),
+            *("pair/pairing/test_machines_interrupted.py", "pair/syphon/test_sides.py"),
+            "pair/tracing/test_outage.py",
         ),
     ),
     "broker": Part(
@@ -41,12 +48,14 @@ PARTS = {
         ("pair",),
         "spark",
         ("data/audit", "data/spark"),
+        ("data/audit/test_lakehouse.py", "data/audit/test_repairs.py", "data/audit/test_tampering.py"),
     ),
     "contract": Part(
         "Check what is assumed of the service, and of a pairing.",
         ("pair", "broker", "data"),
         "cli,audit",
         ("contract",),
+        ("contract/cli/test_demo.py",),
     ),
 }
 PROJECT = "project"
