@@ -24,10 +24,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
-from random import seed as seed_shared
 from selectors import DefaultSelector
 from typing import Any
 from unittest.mock import patch
+
+from sbpair.pair.client.backoff import RANDOM
 
 HELD_BACK = 0.2  # the share of steps of tasks that wait for the next turn
 SIZES = (60, 150, 400, 2_000, 2**18, 2**18)  # bytes that one read of a socket brings at most
@@ -77,7 +78,7 @@ class Seeded:
         """Begin with the loops of another test."""
         self.test, self._loops = test, 0
         self.network = Random(f"{self.seed}/{test}")
-        seed_shared(f"{self.seed}/{test}")  # pauses are drawn from the numbers that all modules share
+        RANDOM.seed(f"{self.seed}/{test}")  # from which pauses are drawn
 
     def next_loop(self) -> Random:
         """Return the random numbers of the next loop."""

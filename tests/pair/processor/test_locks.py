@@ -199,6 +199,7 @@ def test_a_completion_refused_while_no_link_is_attached_is_repeated() -> None:
         held, may_end = story.hold()
         await story.put([numbered(1)])
         async with story.processor(held, secondary="never", retry_backoff_max=LONGEST) as processor:
+            await story.until(lambda: processor.counters.in_flight == 1)
             await detached_for_long(story)
             busy = RejectWith("com.microsoft:server-busy")
             story.set_fault(FaultRule(busy, "orders", Operation.MANAGE, times=3))
